@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Builds kveval and runs the quick tests, from nothing, on a fresh Debian machine. BUILD_DIR and CMAKE_ARGS are optional.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tests/install.sh
+build=${BUILD_DIR:-build}
+# shellcheck disable=SC2086
+cmake -S . -B "$build" -G Ninja ${CMAKE_ARGS:-} >/dev/null
+ninja -C "$build"
+ctest --test-dir "$build" --output-on-failure
