@@ -1,0 +1,25 @@
+/* Owners of cached keys and values: plain rows, the context of one sample, the forks of one batch. */
+#ifndef KVE_ENGINE_KV_H
+#define KVE_ENGINE_KV_H
+
+#include "host/engine/model.h"
+
+/* Allocates [L][Hkv][cap][D] twice. Freed with kve_kv_free. */
+kve_status kve_kv_alloc(const kve_model *m, int32_t cap, kve_kv *out);
+void kve_kv_free(const kve_model *m, kve_kv *kv);
+size_t kve_kv_bytes(const kve_model *m, int64_t rows_all_heads); /* K and V bytes of that many (layer, head) rows */
+
+/* What a prefill leaves behind. */
+typedef struct kve_context {
+    kve_kv kv; /* rows 0 .. n - 1 */
+    int32_t n;
+    float *q_window; /* [L][W][Hq][D]: queries of the last W tokens, after RoPE; the policies' attention window */
+    int32_t W;       /* min(n, KVE_WINDOW) */
+} kve_context;
+
+enum { KVE_WINDOW = 64 }; /* SnapKV's; TOVA takes the last of them */
+
+kve_status kve_context_alloc(const kve_model *m, int32_t cap, kve_context *out);
+void kve_context_free(const kve_model *m, kve_context *c);
+
+#endif
