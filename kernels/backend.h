@@ -32,6 +32,7 @@ typedef struct kve_backend_vt {
     void (*free)(kve_backend *be, void *p); /* NULL allowed */
     kve_status (*write)(kve_backend *be, void *dst, const void *host_src, size_t bytes);
     kve_status (*read)(kve_backend *be, void *host_dst, const void *src, size_t bytes);
+    kve_status (*copy)(kve_backend *be, void *dst, const void *src, size_t bytes); /* device to device, no overlap */
     kve_status (*sync)(kve_backend *be);
     size_t (*bytes_in_use)(kve_backend *be); /* sum of live alloc() and weight bytes */
 

@@ -1,0 +1,47 @@
+/* Attention-free policies on cached keys and values: knorm (kvpress KnormPress), keydiff (KeyDiffPress), lagkv
+ * (LagKVPress: sink 4, lag 128). The arithmetic is the backend's row_stat op. */
+#include "policies/policy.h"
+
+enum { LAGKV_SINK = 4, LAGKV_LAG = 128 };
+
+static kve_status row_stat(const kve_policy_view *v, kve_row_stat stat, float *scores)
+{
+    kve_row_stat_params p = {.kv = v->kv,
+                             .out = scores,
+                             .stat = stat,
+                             .n = v->n,
+                             .Hkv = v->shape->Hkv,
+                             .D = v->shape->D,
+                             .i_layer = v->i_layer,
+                             .n_sink = LAGKV_SINK,
+                             .lag = LAGKV_LAG,
+                             .kv_dtype = v->kv_dtype};
+    return v->be->vt->row_stat(v->be, &p);
+}
+
+static kve_status score_knorm(const kve_policy *p, const kve_policy_view *v, float *scores)
+{
+    (void)p;
+    return row_stat(v, KVE_STAT_NEG_NORM, scores);
+}
+
+static kve_status score_keydiff(const kve_policy *p, const kve_policy_view *v, float *scores)
+{
+    (void)p;
+    return row_stat(v, KVE_STAT_NEG_COSINE, scores);
+}
+
+static kve_status score_lagkv(const kve_policy *p, const kve_policy_view *v, float *scores)
+{
+    (void)p;
+    return row_stat(v, KVE_STAT_LAG, scores);
+}
+
+const kve_policy kve_policy_knorm = {
+    .name = "knorm", .summary = "keeps keys of small norm", .needs = KVE_NEED_KEYS, .score = score_knorm};
+const kve_policy kve_policy_keydiff = {
+    .name = "keydiff", .summary = "keeps keys unlike the mean key", .needs = KVE_NEED_KEYS, .score = score_keydiff};
+const kve_policy kve_policy_lagkv = {.name = "lagkv",
+                                     .summary = "keeps rows that stand out against the next 128",
+                                     .needs = KVE_NEED_KEYS | KVE_NEED_VALUES,
+                                     .score = score_lagkv};
