@@ -22,14 +22,14 @@ kve_status kve_fail(kve_status code, const char *fmt, ...)
 
 kve_status kve_fail_context(kve_status code, const char *fmt, ...)
 {
-    char text[DIAG_BYTES];
+    char text[2 * DIAG_BYTES];
     va_list ap;
     va_start(ap, fmt);
-    int used = vsnprintf(text, sizeof text, fmt, ap);
+    int used = vsnprintf(text, DIAG_BYTES, fmt, ap);
     va_end(ap);
-    if (used >= 0 && (size_t)used < sizeof text)
-        snprintf(text + used, sizeof text - (size_t)used, ": %s", t_diag);
-    memcpy(t_diag, text, sizeof t_diag);
+    size_t at = used < 0 ? 0 : used < DIAG_BYTES ? (size_t)used : DIAG_BYTES - 1;
+    snprintf(text + at, sizeof text - at, ": %s", t_diag);
+    memcpy(t_diag, text, DIAG_BYTES - 1); /* a very long message loses its end, never its beginning */
     return code;
 }
 
