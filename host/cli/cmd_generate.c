@@ -1,0 +1,172 @@
+/* kveval generate: prefill a prompt, evict by a policy to a budget, answer greedily. */
+#include "host/cli/cli.h"
+#include "host/engine/decode.h"
+#include "host/engine/ranked.h"
+#include "policies/policy.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 512 };
+
+typedef struct job {
+    const kve_policy *policy;
+    int32_t budget, max_new, sink, recent;
+    kve_ids prompt, tail; /* prefilled; fed after the eviction */
+} job;
+
+static kve_status score_all(const kve_model *m, const kve_context *ctx, const kve_policy *policy, float *scores,
+                            float *scratch)
+{
+    const kve_shape *s = &m->cfg.shape;
+    for (int32_t i = 0; i < s->L; i++) {
+        kve_policy_view view = {.be = m->be,
+                                .shape = s,
+                                .kv = ctx->kv,
+                                .scratch = scratch,
+                                .scale = 1.0f / sqrtf((float)s->D),
+                                .q_window = ctx->q_window + (size_t)i * (size_t)ctx->W * (size_t)s->Hq * (size_t)s->D,
+                                .n = ctx->n,
+                                .W = ctx->W,
+                                .i_layer = i,
+                                .kv_dtype = m->dtype,
+                                .seed = 42};
+        KVE_TRY(kve_policy_score(policy, &view, scores + (size_t)i * (size_t)s->Hkv * (size_t)ctx->n));
+    }
+    return KVE_OK;
+}
+
+/* Ranks by the policy. *scores is the caller's to free with the backend. */
+static kve_status evict(const kve_model *m, const kve_context *ctx, const job *j, float **scores, kve_ranked *ranked)
+{
+    const kve_shape *s = &m->cfg.shape;
+    float *scratch = NULL;
+    int32_t sink = j->policy->own_sink > j->sink ? j->policy->own_sink : j->sink;
+    int32_t recent = j->policy->own_recent > j->recent ? j->policy->own_recent : j->recent;
+    KVE_TRY(m->be->vt->alloc(m->be, (size_t)s->L * (size_t)s->Hkv * (size_t)ctx->n * sizeof(float), scores));
+    KVE_TRY(m->be->vt->alloc(m->be, (size_t)s->Hq * (size_t)ctx->n * sizeof(float), &scratch));
+    kve_status st = score_all(m, ctx, j->policy, *scores, scratch);
+    m->be->vt->free(m->be, scratch);
+    return st == KVE_OK ? kve_ranked_make(m, ctx, *scores, j->budget, sink, recent, ranked) : st;
+}
+
+static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_kv prefix, int32_t n, int32_t kept)
+{
+    const kve_model *m = o->model;
+    kve_fork_slot slot = {.prefix = prefix};
+    kve_batch batch = {0};
+    kve_str text = {0};
+    int32_t *lengths = NULL, *ids = NULL, n_ids = 0;
+    kve_status st = kve_uniform_lengths(m, kept, n, &lengths);
+    slot.prefix_len = lengths;
+    if (st == KVE_OK)
+        st = kve_alloc((size_t)j->max_new, sizeof *ids, &ids);
+    if (st == KVE_OK)
+        st = kve_kv_alloc(m, (int32_t)j->tail.len + j->max_new, &slot.tail);
+    if (st == KVE_OK)
+        st = kve_batch_alloc(m, &slot, &n, 1, &batch);
+    if (st == KVE_OK)
+        st = kve_decode_greedy(s, m, &batch, j->tail.p, (int32_t)j->tail.len, j->max_new, CHUNK, NULL, ids, &n_ids);
+    if (st == KVE_OK)
+        st = kve_detokenize(o->tk, ids, (size_t)n_ids, false, &text);
+    if (st == KVE_OK)
+        printf("%s\n", text.p ? text.p : "");
+    kve_str_free(&text);
+    kve_batch_free(m, &batch);
+    kve_kv_free(m, &slot.tail);
+    m->be->vt->free(m->be, lengths);
+    free(ids);
+    return st;
+}
+
+static kve_status run(const kve_opened *o, const job *j)
+{
+    const kve_model *m = o->model;
+    int32_t n = (int32_t)j->prompt.len, total = n + (int32_t)j->tail.len + j->max_new;
+    kve_session_options opt = {.chunk = CHUNK, .max_forks = 1, .max_positions = total};
+    kve_session *s = NULL;
+    kve_context ctx = {0};
+    kve_ranked ranked = {0};
+    float *scores = NULL;
+    KVE_TRY(kve_session_open(m, &opt, &s));
+    kve_status st = kve_context_alloc(m, n, &ctx);
+    if (st == KVE_OK)
+        st = kve_prefill(s, j->prompt.p, n, &ctx);
+    bool all = j->policy->keeps_all || j->budget >= n;
+    if (st == KVE_OK && !all)
+        st = evict(m, &ctx, j, &scores, &ranked);
+    if (st == KVE_OK)
+        st = answer(o, s, j, all ? ctx.kv : ranked.kv, n, all ? n : j->budget);
+    if (st == KVE_OK)
+        fprintf(stderr, "kept %d of %d tokens per layer and KV head (%s)\n", all ? n : j->budget, n, j->policy->name);
+    if (!all)
+        kve_ranked_free(m, &ranked);
+    m->be->vt->free(m->be, scores);
+    kve_context_free(m, &ctx);
+    kve_session_close(s);
+    return st;
+}
+
+static kve_status tokenize_prompt(const kve_opened *o, const char *prompt, job *j)
+{
+    kve_str open = {0}, close = {0};
+    kve_status st = kve_chat_single(&o->chat, &open, &close);
+    if (st == KVE_OK && open.len)
+        st = kve_tokenize(o->tk, open.p, open.len, true, true, &j->prompt);
+    if (st == KVE_OK)
+        st = kve_tokenize(o->tk, prompt, strlen(prompt), false, open.len == 0, &j->prompt);
+    if (st == KVE_OK && close.len)
+        st = kve_tokenize(o->tk, close.p, close.len, true, false, &j->tail);
+    if (st == KVE_OK && j->tail.len == 0 &&
+        j->prompt.len > 0) /* plain text: the last token is fed after the eviction */
+        st = kve_ids_push(&j->tail, j->prompt.p[--j->prompt.len]);
+    if (st == KVE_OK && j->prompt.len == 0)
+        st = kve_fail(KVE_ERR_USAGE, "--prompt: nothing is left to prefill; give at least two tokens of text");
+    kve_str_free(&open);
+    kve_str_free(&close);
+    return st;
+}
+
+int kve_cmd_generate(int argc, char **argv)
+{
+    enum { MODEL, PROMPT, POLICY, BUDGET, NEW, SINK, RECENT, DTYPE, THREADS, CHAT, N_FLAGS };
+    kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
+                           {"--prompt", "TEXT", "the user's message", NULL},
+                           {"--policy", "P", "eviction policy (kveval ls policies)", "full"},
+                           {"--budget", "B", "tokens kept per layer and KV head", "512"},
+                           {"--max-new", "N", "tokens to generate at the most", "128"},
+                           {"--sink", "N", "first tokens always kept", "4"},
+                           {"--recent", "N", "last tokens always kept", "16"},
+                           {"--dtype", "T", "bf16 or f32", "bf16"},
+                           {"--threads", "N", "0 = one per core", "0"},
+                           {"--chat", "NAME", "template family instead of the model's own (plain, chatml, ...)", NULL}};
+    job j = {0};
+    kve_opened o = {0};
+    int32_t threads;
+    bool help;
+    KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
+    if (help || !f[PROMPT].value) {
+        kve_flags_print("kveval generate --prompt TEXT [flags]", f, N_FLAGS);
+        return help ? KVE_OK : (int)kve_fail(KVE_ERR_USAGE, "--prompt is missing");
+    }
+    KVE_TRY(kve_policy_find(f[POLICY].value, &j.policy));
+    if (j.policy->needs & KVE_NEED_FUTURE)
+        return kve_fail(KVE_ERR_USAGE,
+                        "--policy %s looks at the answer before it exists; it is an upper bound for evaluations",
+                        j.policy->name);
+    KVE_TRY(kve_flag_int(&f[BUDGET], 1, 1 << 24, &j.budget));
+    KVE_TRY(kve_flag_int(&f[NEW], 1, 1 << 16, &j.max_new));
+    KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &j.sink));
+    KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &j.recent));
+    KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
+    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, &o));
+    kve_status st = tokenize_prompt(&o, f[PROMPT].value, &j);
+    if (st == KVE_OK)
+        st = run(&o, &j);
+    kve_ids_free(&j.prompt);
+    kve_ids_free(&j.tail);
+    kve_close_model(&o);
+    return st;
+}

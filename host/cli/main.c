@@ -1,0 +1,44 @@
+/* kveval: one binary, one subcommand per file. The only place that turns a status into words and an exit code. */
+#include "host/cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv);
+} g_commands[] = {
+    {"info", "what a model file contains", kve_cmd_info},
+    {"generate", "answer a prompt from a full or an evicted cache", kve_cmd_generate},
+    {"ls", "list policies", kve_cmd_ls},
+};
+
+static void print_help(FILE *to)
+{
+    fprintf(to,
+            "kveval: how well does a KV-cache eviction policy keep what matters at an absolute budget of tokens?\n\n");
+    for (size_t i = 0; i < sizeof g_commands / sizeof *g_commands; i++)
+        fprintf(to, "  kveval %-9s %s\n", g_commands[i].name, g_commands[i].summary);
+    fprintf(to,
+            "\nEach has --help. Exit codes: 0 ok, 2 usage, 3 some cells failed, 4 bad file, 5 memory, 85 stopped.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[1], "--help") == 0) {
+        print_help(stdout);
+        return KVE_OK;
+    }
+    for (size_t i = 0; argc >= 2 && i < sizeof g_commands / sizeof *g_commands; i++) {
+        if (strcmp(argv[1], g_commands[i].name) != 0)
+            continue;
+        int rc = g_commands[i].run(argc - 2, argv + 2);
+        if (rc != KVE_OK)
+            fprintf(stderr, "kveval %s: %s\n", argv[1], kve_diag());
+        return rc;
+    }
+    if (argc >= 2)
+        fprintf(stderr, "kveval: '%s' is not a command\n", argv[1]);
+    print_help(stderr);
+    return KVE_ERR_USAGE;
+}
