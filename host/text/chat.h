@@ -6,6 +6,8 @@
 #include "host/base/mem.h"
 #include "host/base/status.h"
 
+#include <stdbool.h>
+
 typedef enum kve_chat_family {
     KVE_CHAT_PLAIN,   /* the text itself */
     KVE_CHAT_CHATML,  /* <|im_start|>user\n...<|im_end|>\n            (SmolLM2, Qwen2, Qwen3) */
@@ -20,7 +22,10 @@ typedef struct kve_chat {
     kve_chat_family family;
     char *default_system; /* put in front when the dialogue has no system message; NULL = none. Owned */
     char *bos;            /* the BOS text that the template itself writes, "" if it writes none. Owned */
-    char sha256[65];      /* of the template text, for records; "" for plain */
+    char *
+        system_prefix; /* what the template writes before every system message (Llama 3.1: dates), NULL = none. Owned */
+    bool inst_space;   /* Mistral: a space before [/INST], as its older templates have */
+    char sha256[65];   /* of the template text, for records; "" for plain */
 } kve_chat;
 
 /* jinja NULL = the model has no template: plain. forced: NULL, or a family's name from the command line ("plain",
