@@ -1,4 +1,6 @@
-/* The tokenizer's calls: added tokens are cut out first, the rest is pre-tokenized and merged; and the way back. */
+/* The tokenizer's calls: added tokens are cut out first, the rest is pre-tokenized and merged; and the way back.
+ * The vocab's `nfc` is not applied (it needs Unicode's composition tables): text that is not NFC already is tokenized
+ * as it stands, which for such text differs from the reference library. */
 #include "host/text/tokenizer.h"
 
 #include "host/text/internal.h"
