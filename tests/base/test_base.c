@@ -200,13 +200,15 @@ static void test_rng(void **state)
 static void test_stats(void **state)
 {
     (void)state;
-    double x[] = {4, 1, 3, 2}, w[] = {1, 1, 1, 97};
+    double x[] = {4, 1, 3, 2}, w[] = {7, 7, 7, 7}, tokens[] = {1, 1000000, 1, 1}, y[] = {0, 1, 0, 0};
     assert_true(kve_mean(x, 4) == 2.5);
     kve_interval i = kve_bootstrap(x, NULL, 4, 1), again = kve_bootstrap(x, NULL, 4, 1);
     assert_true(i.low == again.low && i.high == again.high && i.low < 2.5 && i.high > 2.5);
     kve_interval point = kve_bootstrap(x, NULL, 1, 1);
     assert_true(point.low == 4 && point.high == 4);
-    assert_true(kve_bootstrap(x, w, 4, 1).high < i.high); /* the weight sits on a small value */
+    kve_interval same = kve_bootstrap(x, w, 4, 1);
+    assert_true(same.low == i.low && same.high == i.high);    /* equal weights are no weights */
+    assert_true(kve_bootstrap(y, tokens, 4, 1).high > 0.999); /* a long sample counts for its tokens */
     assert_true(kve_median(x, 4) == 2.5);
     assert_true(kve_quantile(x, 4, 0.25) == 1.75); /* numpy's linear rule */
 }
