@@ -1,0 +1,140 @@
+/* The CPU backend's vtable, memory with byte accounting, and the choice of the instruction set. */
+#include "host/base/mem.h"
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { HEADER_BYTES = 64 }; /* in front of every allocation: its size, and the 64-byte alignment kept */
+
+static void cpu_close(kve_backend *be)
+{
+    cpu_pool_free(cpu_of(be)->pool);
+    free(cpu_of(be)->x_packed);
+    free(be);
+}
+
+static const char *cpu_describe(kve_backend *be)
+{
+    return cpu_of(be)->text;
+}
+
+static kve_status cpu_alloc(kve_backend *be, size_t bytes, void *out_ptr)
+{
+    char *p = NULL;
+    if (bytes > SIZE_MAX - HEADER_BYTES)
+        return kve_fail(KVE_ERR_MEMORY, "cpu: %zu bytes were asked for", bytes);
+    KVE_TRY(kve_alloc(bytes + HEADER_BYTES, 1, &p));
+    memcpy(p, &bytes, sizeof bytes);
+    atomic_fetch_add(&cpu_of(be)->bytes, bytes);
+    p += HEADER_BYTES;
+    memcpy(out_ptr, &p, sizeof p);
+    return KVE_OK;
+}
+
+static void cpu_free(kve_backend *be, void *p)
+{
+    size_t bytes;
+    if (!p)
+        return;
+    char *base = (char *)p - HEADER_BYTES;
+    memcpy(&bytes, base, sizeof bytes);
+    atomic_fetch_sub(&cpu_of(be)->bytes, bytes);
+    free(base);
+}
+
+static kve_status cpu_copy(kve_backend *be, void *dst, const void *src, size_t bytes)
+{
+    (void)be;
+    if (bytes)
+        memcpy(dst, src, bytes);
+    return KVE_OK;
+}
+
+static kve_status cpu_sync(kve_backend *be)
+{
+    (void)be;
+    return KVE_OK;
+}
+
+static size_t cpu_bytes_in_use(kve_backend *be)
+{
+    return atomic_load(&cpu_of(be)->bytes);
+}
+
+static const kve_backend_vt g_vt = {
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .write = cpu_copy,
+    .read = cpu_copy,
+    .copy = cpu_copy,
+    .sync = cpu_sync,
+    .bytes_in_use = cpu_bytes_in_use,
+    .weight_create = cpu_weight_create,
+    .weight_fill = cpu_weight_fill,
+    .weight_seal = cpu_weight_seal,
+    .weight_free = cpu_weight_free,
+    .embed = cpu_embed,
+    .rmsnorm = cpu_rmsnorm,
+    .matmul = cpu_matmul,
+    .rope_append = cpu_rope_append,
+    .attention_prefill = cpu_attention_prefill,
+    .attention_fork = cpu_attention_fork,
+    .glu = cpu_glu,
+    .nll = cpu_nll,
+    .argmax = cpu_argmax,
+    .attention_window = cpu_attention_window,
+    .pool_group = cpu_pool_group,
+    .future_importance = cpu_future_importance,
+    .row_stat = cpu_row_stat,
+    .rank = cpu_rank,
+    .gather = cpu_gather,
+    .compact = cpu_compact,
+};
+
+static const char *const g_isa_names[] = {"portable", "avx2", "avx512", "avx512bf16"};
+
+const char *cpu_isa_name(cpu_isa isa)
+{
+    return g_isa_names[isa];
+}
+
+cpu_isa cpu_isa_detect(void)
+{
+    cpu_isa best = CPU_PORTABLE;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        best = CPU_AVX2;
+    if (best == CPU_AVX2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        best = __builtin_cpu_supports("avx512bf16") ? CPU_AVX512_BF16 : CPU_AVX512;
+#endif
+    const char *wish = getenv("KVEVAL_ISA");
+    for (int i = CPU_PORTABLE; wish && i < (int)best; i++)
+        if (strcmp(wish, g_isa_names[i]) == 0)
+            return (cpu_isa)i;
+    return best;
+}
+
+kve_status kve_cpu_open(const kve_backend_options *opt, kve_backend **out)
+{
+    cpu_backend *be = NULL;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int32_t threads = opt->threads > 0 ? opt->threads : cores > 0 ? (int32_t)cores : 1;
+    KVE_TRY(kve_alloc(1, sizeof *be, &be));
+    be->base.vt = &g_vt;
+    be->numerics = opt->numerics;
+    be->isa = cpu_isa_detect();
+    be->threads = threads;
+    kve_status st = cpu_pool_create(threads, &be->pool);
+    if (st != KVE_OK) {
+        free(be);
+        return st;
+    }
+    snprintf(be->text, sizeof be->text, "cpu, %s, %d threads", cpu_isa_name(be->isa), threads);
+    *out = &be->base;
+    return KVE_OK;
+}
