@@ -12,6 +12,7 @@ static void cpu_close(kve_backend *be)
 {
     cpu_pool_free(cpu_of(be)->pool);
     free(cpu_of(be)->x_packed);
+    free(cpu_of(be)->scratch);
     free(be);
 }
 
@@ -55,6 +56,19 @@ static kve_status cpu_copy(kve_backend *be, void *dst, const void *src, size_t b
 static kve_status cpu_sync(kve_backend *be)
 {
     (void)be;
+    return KVE_OK;
+}
+
+kve_status cpu_scratch_reserve(cpu_backend *be, size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    if (bytes <= be->scratch_bytes)
+        return KVE_OK;
+    free(be->scratch);
+    be->scratch = NULL;
+    be->scratch_bytes = 0;
+    KVE_TRY(kve_alloc((size_t)be->threads, bytes, &be->scratch));
+    be->scratch_bytes = bytes;
     return KVE_OK;
 }
 

@@ -21,6 +21,8 @@ typedef struct cpu_backend {
     atomic_size_t bytes;
     void *x_packed; /* matmul: the rows of a call in bf16; grown by the calling thread only */
     size_t x_packed_bytes;
+    char *scratch; /* [threads][scratch_bytes]: private memory of the workers during one op */
+    size_t scratch_bytes;
     char text[96];
 } cpu_backend;
 
@@ -35,6 +37,13 @@ typedef void (*cpu_item_fn)(void *ctx, int64_t item, int32_t worker);
 kve_status cpu_pool_create(int32_t threads, cpu_pool **out);
 void cpu_pool_free(cpu_pool *pool);
 void cpu_parallel_for(cpu_backend *be, int64_t n_items, cpu_item_fn fn, void *ctx);
+
+/* Makes be->scratch at least `bytes` for each worker (a multiple of 64 is kept); called before cpu_parallel_for. */
+kve_status cpu_scratch_reserve(cpu_backend *be, size_t bytes);
+static inline void *cpu_scratch(const cpu_backend *be, int32_t worker)
+{
+    return be->scratch + (size_t)worker * be->scratch_bytes;
+}
 
 cpu_isa cpu_isa_detect(void); /* the widest that the processor has, lowered by KVEVAL_ISA */
 const char *cpu_isa_name(cpu_isa isa);
@@ -97,6 +106,13 @@ struct kve_weight {
     void *data;
     size_t bytes;
 };
+
+/* One register tile, matmul's heart and prefill attention's: acc[r][c] = sum over k ascending of x[r][k] panel[k][c]
+ * for rows <= CPU_TILE. x rows are `stride` 32-bit words apart; panel is 64-byte aligned: f32 [K][P], or bf16 pairs. */
+enum { CPU_TILE = 6 };
+typedef void (*cpu_tile_fn)(const void *x, size_t stride, const void *panel, int32_t K, int32_t rows,
+                            float acc[CPU_TILE][CPU_PANEL]);
+cpu_tile_fn cpu_tile(cpu_isa isa, kve_dtype dtype);
 
 kve_status cpu_weight_create(kve_backend *be, kve_dtype dtype, int32_t N, int32_t K, kve_weight **out);
 kve_status cpu_weight_fill(kve_backend *be, kve_weight *w, int32_t row0, int32_t n_rows, const float *host_rows);

@@ -12,11 +12,7 @@
 #include <immintrin.h>
 #endif
 
-enum { TILE = 6, ROW_BLOCK = 96, P = CPU_PANEL };
-
-/* One tile: acc[r][c] = sum_k x[r][k] panel[k][c]. x rows are `stride` elements apart (bf16: pairs packed as uint32).
- */
-typedef void (*tile_fn)(const void *x, size_t stride, const void *panel, int32_t K, int32_t rows, float acc[TILE][P]);
+enum { TILE = CPU_TILE, ROW_BLOCK = 96, P = CPU_PANEL };
 
 #define TILE_BODY_F32                                                                                                  \
     const float *xf = x, *w = panel;                                                                                   \
@@ -145,7 +141,7 @@ DEFINE_TILE(tile_f32_avx512, "avx512f", K,
                                               _mm512_castsi512_ps(_mm512_and_si512(b, high)), s[r][c]))
 #endif
 
-            static tile_fn choose_tile(cpu_isa isa, kve_dtype dtype)
+            cpu_tile_fn cpu_tile(cpu_isa isa, kve_dtype dtype)
 {
     bool f32 = dtype == KVE_F32;
 #if defined(__x86_64__)
@@ -164,7 +160,7 @@ typedef struct matmul {
     const kve_matmul_params *p;
     const void *x; /* f32 rows as given, or bf16 pairs */
     size_t stride; /* words from row to row */
-    tile_fn tile;
+    cpu_tile_fn tile;
     int64_t n_panels;
 } matmul;
 
@@ -215,7 +211,7 @@ kve_status cpu_matmul(kve_backend *base, const kve_matmul_params *p)
 {
     cpu_backend *be = cpu_of(base);
     const kve_weight *w = p->w;
-    matmul m = {.p = p, .x = p->x, .stride = (size_t)w->K, .tile = choose_tile(be->isa, w->dtype)};
+    matmul m = {.p = p, .x = p->x, .stride = (size_t)w->K, .tile = cpu_tile(be->isa, w->dtype)};
     if (p->T <= 0)
         return KVE_OK;
     if (w->dtype == KVE_BF16) {
