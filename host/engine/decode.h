@@ -11,4 +11,9 @@
 kve_status kve_decode_greedy(kve_session *s, const kve_model *m, kve_batch *b, const int32_t *tail, int32_t n_tail,
                              int32_t max_new, int32_t chunk, kve_capture *capture, int32_t *out, int32_t *n_out);
 
+/* Extends every fork by the same tail[0 .. n_tail-1] and scores it: nll[x][i] = -log p(tail[i + 1]) given everything
+ * before, host [X][n_tail - 1]. n_tail >= 1; the rest as above, without the max_new rows. */
+kve_status kve_teacher_force(kve_session *s, kve_batch *b, const int32_t *tail, int32_t n_tail, int32_t chunk,
+                             kve_capture *capture, float *nll);
+
 #endif
