@@ -1,0 +1,112 @@
+/* The op table: attention_prefill. */
+#include "tests/ops/optable.h"
+
+#include <math.h>
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+typedef enum prefill_special {
+    PREFILL_PLAIN,
+    PREFILL_NAN_Q,      /* one NaN in the middle token's first head: that row alone is NaN */
+    PREFILL_NAN_LAST_V, /* NaN in the last value: only the last token sees it */
+    PREFILL_NAN_LAST_K, /* likewise in the last key */
+    PREFILL_INF_K,      /* scores of +inf and -inf for key 1 */
+    PREFILL_DEAD_BLOCK, /* the first 70 scores are -inf: tokens from 70 on must do without them */
+    PREFILL_LARGE,      /* scores of hundreds: exp overflows unless the maximum goes first */
+} prefill_special;
+
+static const char *const g_special_names[] = {
+    "", " NaN in q", " NaN in last v", " NaN in last k", " inf in k", " first block at -inf", " large scores"};
+
+typedef struct prefill_case {
+    int32_t start, T, Hq, Hkv, D;
+    prefill_special special;
+    float scale; /* 0 = 1 / sqrt(D) */
+} prefill_case;
+
+static void plant(const prefill_case *c, op_kv *kv, float *q)
+{
+    int32_t n = c->start + c->T;
+    for (int32_t h = 0; h < c->Hkv; h++) {
+        size_t last = oracle_kv_at(&kv->host, c->Hkv, c->D, 1, h, n - 1);
+        if (c->special == PREFILL_NAN_LAST_V)
+            oracle_store(kv->host.v, last + 1, kv->dtype, NAN);
+        if (c->special == PREFILL_NAN_LAST_K)
+            oracle_store(kv->host.k, last + 1, kv->dtype, NAN);
+        if (c->special == PREFILL_INF_K)
+            oracle_store(kv->host.k, oracle_kv_at(&kv->host, c->Hkv, c->D, 1, h, 1), kv->dtype, INFINITY);
+        for (int32_t j = 0; c->special == PREFILL_DEAD_BLOCK && j < 70 && j < n; j++)
+            oracle_store(kv->host.k, oracle_kv_at(&kv->host, c->Hkv, c->D, 1, h, j), kv->dtype, -INFINITY);
+    }
+    if (c->special == PREFILL_NAN_Q)
+        q[(size_t)(c->T / 2) * (size_t)c->Hq * (size_t)c->D] = NAN;
+    for (size_t r = 0; c->special == PREFILL_DEAD_BLOCK && r < (size_t)c->T * (size_t)c->Hq; r++)
+        q[r * (size_t)c->D] = 0.5f;
+}
+
+static void prefill_row(op_env *e, kve_dtype t, const prefill_case *c)
+{
+    op_begin(e, "attention_prefill %s start=%d T=%d Hq=%d Hkv=%d D=%d%s%s", op_dtype_name(t), c->start, c->T, c->Hq,
+             c->Hkv, c->D, c->scale != 0 ? " own scale" : "", g_special_names[c->special]);
+    size_t n_q = (size_t)c->T * (size_t)c->Hq * (size_t)c->D;
+    float *q = op_random(e, n_q, c->special == PREFILL_LARGE ? 30 : 2);
+    op_kv kv = op_kv_make(e, 2, c->Hkv, c->start + c->T + 5, c->D, t);
+    for (int32_t h = 0; h < c->Hkv; h++)
+        op_kv_fill(e, &kv, 1, h, 0, c->start + c->T, c->special == PREFILL_LARGE ? 30 : 2);
+    plant(c, &kv, q);
+    op_kv_in(e, &kv);
+    kve_attention_prefill_params p = {.q = q,
+                                      .kv = kv.host,
+                                      .scale = c->scale != 0 ? c->scale : (float)(1 / sqrt((double)c->D)),
+                                      .T = c->T,
+                                      .start = c->start,
+                                      .Hq = c->Hq,
+                                      .Hkv = c->Hkv,
+                                      .D = c->D,
+                                      .i_layer = 1,
+                                      .kv_dtype = t};
+    kve_attention_prefill_params d = p;
+    double *want = op_host(e, n_q, sizeof *want);
+    d.q = op_in(e, q, n_q * sizeof *q);
+    d.kv = kv.dev;
+    d.out = op_out(e, n_q * sizeof *q);
+    op_ok(e, e->be->vt->attention_prefill(e->be, &d));
+    oracle_attention_prefill(&p, want);
+    /* A score of size s carries an error of about s 1e-7 into its exponential. */
+    op_tol tol = {c->special == PREFILL_LARGE ? 1e-3 : 4e-6, 1e-5};
+    op_compare(e, "out", op_read(e, d.out, n_q * sizeof *q), want, n_q, tol);
+    op_end(e);
+}
+
+void op_table_prefill(op_env *e)
+{
+    static const prefill_case cases[] = {
+        {.start = 0, .T = 0, .Hq = 2, .Hkv = 1, .D = 64},
+        {.start = 5, .T = 0, .Hq = 2, .Hkv = 1, .D = 64},
+        {.start = 0, .T = 1, .Hq = 1, .Hkv = 1, .D = 64},
+        {.start = 0, .T = 3, .Hq = 2, .Hkv = 1, .D = 16},
+        {.start = 0, .T = 63, .Hq = 3, .Hkv = 1, .D = 64},
+        {.start = 0, .T = 64, .Hq = 4, .Hkv = 1, .D = 80},
+        {.start = 0, .T = 65, .Hq = 5, .Hkv = 1, .D = 96},
+        {.start = 0, .T = 127, .Hq = 6, .Hkv = 2, .D = 40},
+        {.start = 0, .T = 129, .Hq = 7, .Hkv = 1, .D = 64},
+        {.start = 63, .T = 2, .Hq = 8, .Hkv = 1, .D = 128},
+        {.start = 64, .T = 1, .Hq = 6, .Hkv = 1, .D = 128},
+        {.start = 1, .T = 130, .Hq = 2, .Hkv = 2, .D = 80},
+        {.start = 129, .T = 49, .Hq = 9, .Hkv = 3, .D = 64},
+        {.start = 193, .T = 7, .Hq = 14, .Hkv = 2, .D = 128},
+        {.start = 400, .T = 1, .Hq = 8, .Hkv = 2, .D = 96},
+        {.start = 30, .T = 5, .Hq = 2, .Hkv = 1, .D = 256},
+        {.start = 60, .T = 9, .Hq = 2, .Hkv = 1, .D = 33},
+        {.start = 60, .T = 9, .Hq = 2, .Hkv = 1, .D = 64, .scale = 0.3f},
+        {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_Q},
+        {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_LAST_V},
+        {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_LAST_K},
+        {.start = 0, .T = 9, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_INF_K},
+        {.start = 60, .T = 80, .Hq = 2, .Hkv = 1, .D = 64, .special = PREFILL_DEAD_BLOCK},
+        {.start = 100, .T = 33, .Hq = 3, .Hkv = 1, .D = 64, .special = PREFILL_LARGE},
+    };
+    for (int t = 0; t < 2; t++)
+        for (size_t i = 0; i < COUNT(cases); i++)
+            prefill_row(e, (kve_dtype)t, &cases[i]);
+}
