@@ -238,19 +238,35 @@ void op_kv_same(op_env *e, const op_kv *c)
     op_same_bytes(e, "v", op_read(e, c->dev.v, c->bytes), c->host.v, c->bytes);
 }
 
+op_env *op_env_new(kve_backend *be)
+{
+    op_env *e = NULL;
+    if (kve_alloc(1, sizeof *e, &e) != KVE_OK)
+        abort();
+    e->be = be;
+    return e;
+}
+
+int32_t op_env_free(op_env *e)
+{
+    int32_t failed = e->n_failed;
+    free(e);
+    return failed;
+}
+
 int32_t op_table_run(kve_backend *be)
 {
-    op_env e = {.be = be};
-    op_table_memory(&e);
-    op_table_dense(&e);
-    op_table_matmul(&e);
-    op_table_rope(&e);
-    op_table_prefill(&e);
-    op_table_fork(&e);
-    op_table_scoring(&e);
-    op_table_row_stat(&e);
-    op_table_eviction(&e);
+    op_env *e = op_env_new(be);
+    op_table_memory(e);
+    op_table_dense(e);
+    op_table_matmul(e);
+    op_table_rope(e);
+    op_table_prefill(e);
+    op_table_fork(e);
+    op_table_scoring(e);
+    op_table_row_stat(e);
+    op_table_eviction(e);
     printf("%s: %d rows, %d failed; largest passing error: %.2f of the tolerance (%s)\n", be->vt->describe(be),
-           e.n_rows, e.n_failed, e.worst, e.worst_row);
-    return e.n_failed;
+           e->n_rows, e->n_failed, e->worst, e->worst_row);
+    return op_env_free(e);
 }

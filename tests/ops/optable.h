@@ -20,7 +20,7 @@ typedef struct op_buffer {
     const void *must_stay; /* host copy of an input that the op may not change; NULL for outputs */
 } op_buffer;
 
-/* One run of the table on one backend. Zero-initialise, set `be`, and call the op_table_* functions. */
+/* One run of rows on one backend. */
 typedef struct op_env {
     kve_backend *be;
     char row[200]; /* name of the current row */
@@ -34,6 +34,9 @@ typedef struct op_env {
     op_buffer buffers[OP_MAX_BUFFERS];
     int32_t n_buffers;
 } op_env;
+
+op_env *op_env_new(kve_backend *be);
+int32_t op_env_free(op_env *e); /* returns the number of rows that failed */
 
 /* The families. Each adds its rows and failures to e. */
 void op_table_memory(op_env *e);
