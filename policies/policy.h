@@ -26,7 +26,8 @@ typedef struct kve_policy_view {
     float scale;           /* of attention, 1 / sqrt(D) */
     int32_t n, W, i_layer;
     kve_dtype kv_dtype;
-    uint64_t seed, sample; /* keys of the random streams */
+    const char *sample_name; /* task/sample_id: for policies that were computed elsewhere */
+    uint64_t seed, sample;   /* keys of the random streams; sample is a hash of the name */
 } kve_policy_view;
 
 typedef struct kve_policy kve_policy;
@@ -36,7 +37,8 @@ struct kve_policy {
     int32_t own_sink,
         own_recent; /* tokens the policy itself protects: the ranking uses the larger of this and the run's */
     bool keeps_all; /* full: budgets do not apply */
-    kve_status (*score)(const kve_policy *p, const kve_policy_view *v, float *scores); /* device [Hkv][n] */
+    /* scores: device [Hkv][n]. A policy with state embeds this struct as its first member. */
+    kve_status (*score)(const kve_policy *p, const kve_policy_view *v, float *scores);
 };
 
 /* "none" (full), "attention-free", "prefill-attention", "future-attention": derived from the needs. */

@@ -1,0 +1,100 @@
+/* The flow of one sample: prompt, session, prefill, full cache, forks, records. Contract: evaluator.h. */
+#include "eval/evaluator_internal.h"
+
+#include "host/base/clock.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+kve_status kve_evaluator_open(const kve_model *m, const kve_tokenizer *tk, const kve_chat *chat,
+                              const kve_eval_options *opt, kve_evaluator **out)
+{
+    kve_evaluator *e = NULL;
+    KVE_TRY(kve_alloc(1, sizeof *e, &e));
+    *e = (kve_evaluator){.m = m, .tk = tk, .chat = chat, .opt = *opt};
+    *out = e;
+    return KVE_OK;
+}
+
+void kve_evaluator_close(kve_evaluator *e)
+{
+    if (!e)
+        return;
+    kve_session_close(e->session);
+    free(e);
+}
+
+/* A session is kept for the next sample unless that one is longer, or the model's RoPE depends on the length. */
+static kve_status ensure_session(kve_evaluator *e, int32_t positions)
+{
+    bool by_length = e->m->cfg.rope_scaling == KVE_ROPE_LONGROPE;
+    if (e->session && positions <= e->max_positions && !(by_length && positions != e->max_positions))
+        return KVE_OK;
+    kve_session_close(e->session);
+    e->session = NULL;
+    kve_session_options opt = {.chunk = e->opt.chunk, .max_forks = e->opt.chunk, .max_positions = positions};
+    KVE_TRY(kve_session_open(e->m, &opt, &e->session));
+    e->max_positions = positions;
+    return KVE_OK;
+}
+
+static kve_status prefill(sample_run *r)
+{
+    kve_evaluator *e = r->e;
+    KVE_TRY(kve_context_alloc(e->m, r->n, &r->ctx));
+    r->prefills_before = kve_session_prefills(e->session);
+    int64_t start = kve_now_us();
+    KVE_TRY(kve_prefill(e->session, r->prompt.context.p, r->n, &r->ctx));
+    r->prefill_us = kve_now_us() - start;
+    if (r->teacher) {
+        int32_t last = r->ctx.W - 1; /* the last W tokens were the last chunk */
+        KVE_TRY(kve_row_nll(e->session, &last, r->prompt.tail.p, 1, &r->first_nll));
+    }
+    return KVE_OK;
+}
+
+static kve_status compute(sample_run *r)
+{
+    bool alone = r->e->opt.reward, any_full = false;
+    for (size_t i = 0; i < r->n_cells; i++) {
+        any_full = any_full || cell_keeps_all(r, &r->cells[i]);
+        alone = alone || (!cell_keeps_all(r, &r->cells[i]) && (r->cells[i].policy->needs & KVE_NEED_FUTURE));
+    }
+    KVE_TRY(prefill(r));
+    if (alone)
+        KVE_TRY(run_full_alone(r));
+    KVE_TRY(run_forks(r, any_full && !alone));
+    return fill_records(r);
+}
+
+static kve_status prepare(sample_run *r)
+{
+    kve_str name = {0};
+    KVE_TRY(kve_str_printf(&name, "%s/%s", r->s->task, r->s->id));
+    kve_status st = kve_arena_strndup(r->arena, name.p, name.len, &r->name);
+    kve_str_free(&name);
+    if (st == KVE_OK)
+        st = kve_arena_alloc(r->arena, r->n_cells, sizeof *r->answers, &r->answers);
+    if (st == KVE_OK)
+        st = kve_arena_alloc(r->arena, r->n_cells, sizeof(ranking *), &r->rankings);
+    if (st == KVE_OK)
+        st = kve_prompt_make(r->e->tk, r->e->chat, r->s, r->e->opt.question_in, &r->prompt);
+    if (st != KVE_OK)
+        return st;
+    r->n = (int32_t)r->prompt.context.len;
+    r->teacher = r->s->metric == KVE_METRIC_NLL;
+    return ensure_session(r->e, r->n + tail_rows(r));
+}
+
+kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *cells, size_t n_cells, kve_arena *arena,
+                        kve_record *records)
+{
+    sample_run r = {.e = e, .s = s, .arena = arena, .cells = cells, .n_cells = n_cells, .records = records};
+    kve_status st = prepare(&r);
+    if (st == KVE_OK)
+        st = compute(&r);
+    e->m->be->vt->free(e->m->be, r.importance);
+    kve_context_free(e->m, &r.ctx);
+    kve_prompt_free(&r.prompt);
+    return st;
+}

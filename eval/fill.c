@@ -1,0 +1,117 @@
+/* From answers to records: texts, scores, rewards, times. */
+#include "eval/evaluator_internal.h"
+#include "eval/metric_ruler.h"
+
+#include "host/base/stats.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cell *cell, kve_record *r)
+{
+    int32_t sink, recent;
+    kve_record_clear(r);
+    r->sample_id = s->id;
+    r->task = s->task;
+    r->task_version = s->task_version;
+    r->policy = cell->policy->name;
+    r->budget = cell->budget;
+    r->info = kve_policy_info(cell->policy);
+    r->note = s->note;
+    if (!cell->policy->keeps_all) {
+        kve_protection(cell->policy, e->opt.sink, e->opt.recent, &sink, &recent);
+        r->sink = sink;
+        r->recent = recent;
+    }
+    r->question_in_prefill = e->opt.question_in && *s->question;
+    r->references = s->references;
+    r->n_references = s->n_references;
+    r->metric = kve_metric_name(s->metric);
+    r->attempt = 1;
+    r->unix_time = (int64_t)time(NULL);
+}
+
+static kve_status judge(const sample_run *r, const answer *a, kve_record *rec)
+{
+    kve_str text = {0};
+    char *copy = NULL;
+    if (r->teacher) {
+        rec->nll_sum = a->nll_sum;
+        rec->n_scored = a->n_scored;
+        rec->score = exp(a->nll_sum / a->n_scored);
+        return KVE_OK;
+    }
+    kve_status st = kve_detokenize(r->e->tk, a->ids, (size_t)a->n, false, &text);
+    if (st == KVE_OK)
+        st = kve_arena_strndup(r->arena, text.p ? text.p : "", text.len, &copy);
+    kve_str_free(&text);
+    KVE_TRY(st);
+    rec->prediction = copy;
+    rec->n_generated = a->n;
+    return kve_metric_ruler(copy, strlen(copy), r->s->references, r->s->n_references,
+                            r->s->metric == KVE_METRIC_RULER_ANY, &rec->score);
+}
+
+/* `cell_row`: the cell's place among its policy's budgets. Everything kept loses nothing, by definition. */
+static void fill_reward(const sample_run *r, const ranking *rank, size_t cell_row, kve_record *rec)
+{
+    size_t heads = run_heads(r);
+    const double *lost = rank ? rank->lost + cell_row * heads : NULL;
+    double sum_lost = 0, sum_norm = 0, sums = 0, sums_norm = 0;
+    for (size_t h = 0; h < heads; h++) {
+        double best = r->oracle_sums[h];
+        sum_lost += lost ? lost[h] : 0;
+        sum_norm += lost && best > 0 ? lost[h] / best : 0;
+        sums += rank ? rank->sums[h] : 0;
+        sums_norm += rank && best > 0 ? rank->sums[h] / best : 0;
+    }
+    rec->reward_lost = sum_lost / (double)heads;
+    rec->reward_norm = sum_norm / (double)heads;
+    if (rank) {
+        rec->reward_sum = sums / (double)heads;
+        rec->reward_sum_norm = sums_norm / (double)heads;
+    }
+    rec->reward_heads = lost;
+    rec->n_reward_heads = lost ? heads : 0;
+    rec->n_future = r->n_future;
+}
+
+static size_t row_among_budgets(const sample_run *r, size_t cell)
+{
+    size_t row = 0;
+    for (size_t i = 0; i < cell; i++)
+        row += r->rankings[i] == r->rankings[cell];
+    return row;
+}
+
+kve_status fill_records(sample_run *r)
+{
+    for (size_t i = 0; i < r->n_cells; i++) {
+        const ranking *rank = r->rankings[i];
+        const answer *a = rank ? &r->answers[i] : &r->full;
+        kve_record *rec = &r->records[i];
+        char *sha = NULL;
+        kve_record_begin(r->e, r->s, &r->cells[i], rec);
+        rec->status = "ok";
+        KVE_TRY(kve_arena_strndup(r->arena, r->prompt.sha256, strlen(r->prompt.sha256), &sha));
+        rec->prompt_sha256 = sha;
+        rec->n_context = r->n;
+        rec->kept_min = a->kept_min;
+        rec->kept_max = a->kept_max;
+        rec->kv_bytes = (int64_t)kve_kv_bytes(r->e->m, (int64_t)a->kept_max * (int64_t)run_heads(r));
+        rec->n_prefills = kve_session_prefills(r->e->session) - r->prefills_before;
+        rec->prefill_us = r->prefill_us;
+        rec->decode_us = a->decode_us;
+        rec->decode_forks = a->n_forks;
+        if (rank) {
+            rec->score_us = rank->score_us;
+            rec->rank_us = rank->rank_us;
+            rec->compact_us = rank->compact_us;
+        }
+        KVE_TRY(judge(r, a, rec));
+        if (r->e->opt.reward)
+            fill_reward(r, rank, rank ? row_among_budgets(r, i) : 0, rec);
+    }
+    return KVE_OK;
+}

@@ -1,0 +1,162 @@
+/* The loop over samples. Contract: runner.h. */
+#include "eval/runner.h"
+
+#include "host/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct loop {
+    const kve_run *run;
+    kve_run_counts *counts;
+    kve_progress progress;
+    kve_cell *grid;    /* [n_grid]: full once, the others at every budget */
+    kve_cell *cells;   /* [n_grid]: the missing ones of a sample */
+    int64_t *attempts; /* [n_grid] of those */
+    kve_record *records;
+    size_t n_grid;
+    bool old_failures;
+} loop;
+
+static kve_status make_grid(loop *l)
+{
+    const kve_run *run = l->run;
+    size_t most = run->n_policies * (run->n_budgets + 1);
+    KVE_TRY(kve_alloc(most, sizeof *l->grid, &l->grid));
+    KVE_TRY(kve_alloc(most, sizeof *l->cells, &l->cells));
+    KVE_TRY(kve_alloc(most, sizeof *l->attempts, &l->attempts));
+    KVE_TRY(kve_alloc(most, sizeof *l->records, &l->records));
+    for (size_t p = 0; p < run->n_policies; p++) {
+        if (run->policies[p]->keeps_all)
+            l->grid[l->n_grid++] = (kve_cell){run->policies[p], KVE_NO_INT};
+        else
+            for (size_t b = 0; b < run->n_budgets; b++)
+                l->grid[l->n_grid++] = (kve_cell){run->policies[p], run->budgets[b]};
+    }
+    return KVE_OK;
+}
+
+/* The cells of this sample that have no result yet. */
+static size_t missing_cells(loop *l, const char *task, const char *id)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < l->n_grid; i++) {
+        kve_found found = kve_store_find(l->run->store, task, id, l->grid[i].policy->name, l->grid[i].budget);
+        bool again = found.any && !found.ok && l->run->retry_failed;
+        if (found.any && !again) {
+            l->counts->before++;
+            l->old_failures = l->old_failures || !found.ok;
+            continue;
+        }
+        l->attempts[n] = again ? found.attempt + 1 : 1;
+        l->cells[n++] = l->grid[i];
+    }
+    return n;
+}
+
+static kve_status store_records(loop *l, size_t n, kve_status st)
+{
+    for (size_t i = 0; i < n; i++)
+        l->records[i].attempt = l->attempts[i];
+    KVE_TRY(kve_store_append(l->run->store, l->records, n));
+    *(st == KVE_OK ? &l->counts->ok : &l->counts->failed) += (int64_t)n;
+    return KVE_OK;
+}
+
+static kve_status run_sample(loop *l, const kve_sample *s)
+{
+    kve_arena arena = {0};
+    kve_str reason = {0};
+    size_t n = missing_cells(l, s->task, s->id);
+    if (n == 0)
+        return KVE_OK;
+    kve_status st = kve_evaluate(l->run->evaluator, s, l->cells, n, &arena, l->records);
+    if (st != KVE_OK) {
+        kve_status kept = kve_str_puts(&reason, kve_diag());
+        kve_warn("sample %s/%s failed: %s", s->task, s->id, kve_diag());
+        for (size_t i = 0; i < n; i++) {
+            kve_record_begin(l->run->evaluator, s, &l->cells[i], &l->records[i]);
+            l->records[i].status = "failed";
+            l->records[i].reason = kept == KVE_OK ? reason.p : "out of memory";
+        }
+    }
+    st = store_records(l, n, st);
+    kve_str_free(&reason);
+    kve_arena_free(&arena);
+    return st;
+}
+
+/* A sample that could not even be made is recorded under a name of its own. */
+static kve_status run_unmade(loop *l, const kve_dataset *d, size_t i)
+{
+    char id[32], *reason = NULL;
+    kve_sample s = {.id = id, .task = d->name, .question = "", .metric = KVE_METRIC_RULER_ALL};
+    KVE_TRY(kve_strndup(kve_diag(), strlen(kve_diag()), &reason));
+    snprintf(id, sizeof id, "sample-%zu", i);
+    kve_warn("%s, sample %zu: %s", d->name, i, reason);
+    size_t n = missing_cells(l, s.task, s.id);
+    for (size_t c = 0; c < n; c++) {
+        kve_record_begin(l->run->evaluator, &s, &l->cells[c], &l->records[c]);
+        l->records[c].metric = NULL;
+        l->records[c].status = "failed";
+        l->records[c].reason = reason;
+    }
+    kve_status st = n ? store_records(l, n, KVE_ERR_FILE) : KVE_OK;
+    free(reason);
+    return st;
+}
+
+static kve_status run_index(loop *l, size_t i)
+{
+    for (size_t d = 0; d < l->run->n_datasets; d++) {
+        kve_dataset *set = l->run->datasets[d];
+        kve_sample s = {0};
+        if (i >= set->n_samples)
+            continue;
+        if (l->run->stop && *l->run->stop)
+            return kve_fail(KVE_ERR_STOPPED, "stopped on request; the same command goes on from here");
+        if (kve_dataset_sample(set, i, &s) != KVE_OK) {
+            KVE_TRY(run_unmade(l, set, i));
+        } else {
+            kve_status st = run_sample(l, &s);
+            kve_sample_free(&s);
+            KVE_TRY(st);
+        }
+        kve_progress_update(&l->progress, l->counts->before + l->counts->ok + l->counts->failed, set->name);
+    }
+    return KVE_OK;
+}
+
+static kve_status run_samples(loop *l)
+{
+    size_t most = 0;
+    for (size_t d = 0; d < l->run->n_datasets; d++) {
+        size_t n = l->run->datasets[d]->n_samples;
+        l->counts->total += (int64_t)(n * l->n_grid);
+        most = n > most ? n : most;
+    }
+    kve_progress_begin(&l->progress, "cells", l->counts->total);
+    kve_status st = KVE_OK;
+    for (size_t i = 0; i < most && st == KVE_OK; i++)
+        st = run_index(l, i);
+    kve_progress_end(&l->progress);
+    return st;
+}
+
+kve_status kve_run_all(const kve_run *run, kve_run_counts *counts)
+{
+    loop l = {.run = run, .counts = counts};
+    *counts = (kve_run_counts){0};
+    kve_status st = make_grid(&l);
+    if (st == KVE_OK)
+        st = run_samples(&l);
+    free(l.grid);
+    free(l.cells);
+    free(l.attempts);
+    free(l.records);
+    if (st == KVE_OK && (counts->failed || l.old_failures))
+        st = kve_fail(KVE_ERR_PARTIAL, "some cells failed (status 'failed' in the records says why); --retry-failed "
+                                       "runs them again");
+    return st;
+}
