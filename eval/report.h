@@ -1,0 +1,24 @@
+/* From the records of a run to tables, a CSV file and a page: the one entry. It reads records.jsonl and manifest.json,
+ * never a model or the engine. */
+#ifndef KVE_EVAL_REPORT_H
+#define KVE_EVAL_REPORT_H
+
+#include "host/base/status.h"
+
+#include <stdio.h>
+
+typedef struct kve_report_options {
+    const char *dir;     /* holds records.jsonl; gets report/summary.csv, report/differences.csv, report/index.html */
+    const char *gnuplot; /* the program; NULL: "gnuplot" on the PATH. Missing: the page is written without plots */
+    FILE *out;           /* Markdown tables; NULL: none. Not closed */
+} kve_report_options;
+
+/* KVE_ERR_FILE: records.jsonl is missing, empty or malformed (the message names file:line), or report/ cannot be
+ * written. The same records give the same bytes. */
+kve_status kve_report_run(const kve_report_options *options);
+
+/* Two runs: cells joined by (task, sample, policy, budget), paired differences B - A with intervals, as Markdown on
+ * `out`. KVE_ERR_USAGE when the folders share no task, KVE_ERR_FILE as above. */
+kve_status kve_report_compare(const char *dir_a, const char *dir_b, FILE *out);
+
+#endif
