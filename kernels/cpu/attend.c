@@ -84,7 +84,7 @@ typedef struct tools {
 
 /* Rows [row0, row0 + rows) against the loaded block, of which row r sees visible[r] keys. */
 static void attend_tile(const attend *a, const tools *f, const buffers *b, int32_t row0, int32_t rows,
-                        const int32_t *visible)
+                        const int32_t *visible, bool finite)
 {
     float s[CPU_TILE][CPU_PANEL] __attribute__((aligned(64))), part[CPU_TILE][CPU_PANEL] __attribute__((aligned(64)));
     float shrink[CPU_TILE];
@@ -92,7 +92,11 @@ static void attend_tile(const attend *a, const tools *f, const buffers *b, int32
     f->tile(b->q + at * b->Dp, b->Dp, b->k_panel, a->D, rows, s);
     f->softmax(s, visible, rows, a->scale, b->top + at, b->sum + at, shrink);
     for (size_t d = 0; d < b->Dp; d += CPU_PANEL) {
-        f->tile(s, CPU_PANEL, b->v_panels + d * KEYS, KEYS, rows, part);
+        if (finite)
+            f->tile(s[0], CPU_PANEL, b->v_panels + d * KEYS, KEYS, rows, part);
+        else /* 0 times infinity would reach rows that may not see it */
+            for (int32_t r = 0; r < rows; r++)
+                f->tile(s[r], CPU_PANEL, b->v_panels + d * KEYS, visible[r], 1, &part[r]);
         f->merge(b->out + at * b->Dp, b->Dp, d, part, shrink, rows);
     }
 }
@@ -112,7 +116,7 @@ static void attend_rows(const attend *a, const tools *f, const buffers *b, const
     for (int32_t key0 = 0; key0 < n_keys; key0 += KEYS) {
         int32_t count = n_keys - key0 < KEYS ? n_keys - key0 : KEYS;
         block_load_keys(a->be->isa, &keys, key0, count, b->staging, b->k_panel);
-        block_load_values(a->be->isa, &values, key0, count, b->v_panels);
+        bool finite = block_load_values(a->be->isa, &values, key0, count, b->v_panels);
         for (int32_t r = e0 * b->G; r < e1 * b->G; r += CPU_TILE) {
             int32_t rows = e1 * b->G - r < CPU_TILE ? e1 * b->G - r : CPU_TILE, visible[CPU_TILE], any = 0;
             for (int32_t i = 0; i < rows; i++) {
@@ -121,7 +125,7 @@ static void attend_rows(const attend *a, const tools *f, const buffers *b, const
                 any |= visible[i];
             }
             if (any)
-                attend_tile(a, f, b, r, rows, visible);
+                attend_tile(a, f, b, r, rows, visible, finite);
         }
     }
 }

@@ -39,7 +39,7 @@ CPU_INLINE void keys_body(const block_rows *from, int32_t key0, int32_t count, f
     transpose(staging, Dp, D, panel);
 }
 
-CPU_INLINE void values_body(const block_rows *from, int32_t key0, int32_t count, float *panels)
+CPU_INLINE void values_body(const block_rows *from, int32_t key0, int32_t count, float *panels, bool *finite)
 {
     size_t D = (size_t)from->D;
     if (count < BLOCK_KEYS || D % CPU_PANEL)
@@ -48,19 +48,29 @@ CPU_INLINE void values_body(const block_rows *from, int32_t key0, int32_t count,
         for (size_t d = 0; d < D; d += CPU_PANEL)
             widen(from, from->first + ((size_t)key0 + j) * D + d, D - d < CPU_PANEL ? D - d : CPU_PANEL,
                   panels + d * BLOCK_KEYS + j * CPU_PANEL);
+    uint32_t worst = 0;
+    for (size_t i = 0; i < block_padded(from->D) * BLOCK_KEYS; i++) {
+        uint32_t bits;
+        memcpy(&bits, &panels[i], sizeof bits);
+        bits &= 0x7f800000u;
+        worst = bits > worst ? bits : worst;
+    }
+    *finite = worst != 0x7f800000u;
 }
 
 CPU_INSTANCES(keys, (const block_rows *from, int32_t key0, int32_t count, float *staging, float *panel),
               keys_body(from, key0, count, staging, panel))
-CPU_INSTANCES(values, (const block_rows *from, int32_t key0, int32_t count, float *panels),
-              values_body(from, key0, count, panels))
+CPU_INSTANCES(values, (const block_rows *from, int32_t key0, int32_t count, float *panels, bool *finite),
+              values_body(from, key0, count, panels, finite))
 
 void block_load_keys(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *staging, float *panel)
 {
     keys_pick(isa)(from, key0, count, staging, panel);
 }
 
-void block_load_values(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *panels)
+bool block_load_values(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *panels)
 {
-    values_pick(isa)(from, key0, count, panels);
+    bool finite;
+    values_pick(isa)(from, key0, count, panels, &finite);
+    return finite;
 }

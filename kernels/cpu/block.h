@@ -30,7 +30,8 @@ static inline size_t block_padded(int32_t D)
  * staging: [64][padded D] floats. */
 void block_load_keys(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *staging, float *panel);
 
-/* The same rows, 64 columns of D at a time: panels [padded D / 64][64 rows][64]; rows from count on are zero. */
-void block_load_values(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *panels);
+/* The same rows, 64 columns of D at a time: panels [padded D / 64][64 rows][64]; rows from count on are zero. Tells
+ * whether all values are finite. */
+bool block_load_values(cpu_isa isa, const block_rows *from, int32_t key0, int32_t count, float *panels);
 
 #endif

@@ -109,8 +109,9 @@ CPU_INLINE float cpu_softmax_block(float *s, int32_t count, float scale, float *
         lane_max[j - whole] = s[j] > lane_max[j - whole] ? s[j] : lane_max[j - whole];
     for (int i = 0; i < CPU_LANES; i++)
         top = lane_max[i] > top ? lane_max[i] : top;
+    float from = top == -INFINITY ? 0.0f : top; /* nothing but -inf so far: all weights are 0, not NaN */
     for (int32_t j = 0; j < count; j++)
-        s[j] = cpu_exp(s[j] - top);
+        s[j] = cpu_exp(s[j] - from);
     for (int32_t j = 0; j < whole; j += CPU_LANES)
         for (int i = 0; i < CPU_LANES; i++)
             lane[i] += s[j + i];
