@@ -10,6 +10,7 @@ typedef enum matmul_special {
     MATMUL_NAN_X,     /* NaN in the middle row of x: that row alone is NaN */
     MATMUL_NAN_W,     /* NaN in the last row of w: that column alone is NaN */
     MATMUL_INF_X,     /* +inf in x */
+    MATMUL_AFTER_NAN, /* after a call whose x is all NaN: what a backend keeps between calls must not leak */
     MATMUL_BF16_TIES, /* x and w halfway between two bf16 numbers */
 } matmul_special;
 
@@ -19,13 +20,26 @@ typedef struct matmul_case {
     matmul_special special;
 } matmul_case;
 
-static const char *const g_special_names[] = {"", " NaN in x", " NaN in w", " inf in x", " bf16 ties"};
+static const char *const g_special_names[] = {"", " NaN in x", " NaN in w", " inf in x", " after NaN", " bf16 ties"};
 
 /* Numbers with nine significant bits, the last one set: bf16 must round them to even. */
 static void make_ties(op_env *e, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = (float)(257 + 2 * op_below(e, 127)) / 256.0f * (op_below(e, 2) ? 1.0f : -1.0f);
+}
+
+/* A call of one column more, which is as wide in pairs of bf16 where K is odd. */
+static void run_nan(op_env *e, kve_dtype t, const matmul_case *c)
+{
+    size_t K = (size_t)c->K + 1, n_x = (size_t)c->T * K, y_bytes = (size_t)c->T * sizeof(float);
+    float *x = op_host(e, n_x, sizeof *x);
+    for (size_t i = 0; i < n_x; i++)
+        x[i] = NAN;
+    kve_weight *w = op_weight(e, t, 1, c->K + 1, op_random(e, K, 1));
+    kve_matmul_params p = {.x = op_in(e, x, n_x * sizeof *x), .w = w, .y = op_out(e, y_bytes), .T = c->T};
+    op_ok(e, e->be->vt->matmul(e->be, &p));
+    op_weight_free(e, w);
 }
 
 static void matmul_row(op_env *e, kve_dtype t, const matmul_case *c)
@@ -48,6 +62,8 @@ static void matmul_row(op_env *e, kve_dtype t, const matmul_case *c)
     kve_matmul_params p = {.x = x, .bias = bias, .T = c->T, .accumulate = c->accumulate}, d = p;
     double *want = op_host(e, n_y, sizeof *want);
     kve_weight *w = op_weight(e, t, c->N, c->K, rows);
+    if (c->special == MATMUL_AFTER_NAN)
+        run_nan(e, t, c);
     d.x = op_in(e, x, n_x * sizeof *x);
     d.w = w;
     d.bias = op_in(e, bias, (size_t)c->N * sizeof *bias);
@@ -92,6 +108,7 @@ void op_table_matmul(op_env *e)
         {.T = 1, .N = 65, .K = 64, .special = MATMUL_NAN_W, .bias = true},
         {.T = 5, .N = 129, .K = 65, .special = MATMUL_INF_X},
         {.T = 5, .N = 65, .K = 33, .special = MATMUL_BF16_TIES},
+        {.T = 9, .N = 65, .K = 63, .special = MATMUL_AFTER_NAN},
     };
     for (int t = 0; t < 2; t++)
         for (size_t i = 0; i < COUNT(cases); i++)
