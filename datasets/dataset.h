@@ -1,0 +1,101 @@
+/* What a dataset gives to an evaluation: samples by index, each with everything it owns in one arena. The rest of the
+ * program is known here only through kve_token_fns: a dataset can count and encode tokens, but sees no tokenizer,
+ * no chat template, no model. A dataset is used by one thread at a time. */
+#ifndef KVE_DATASETS_DATASET_H
+#define KVE_DATASETS_DATASET_H
+
+#include "host/base/mem.h"
+#include "host/base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum kve_metric {
+    KVE_METRIC_RULER_ALL, /* mean over the references of "it is a substring of the answer" */
+    KVE_METRIC_RULER_ANY, /* 1 if any reference is a substring of the answer */
+    KVE_METRIC_NLL,       /* teacher-forced negative log-likelihood of ids[n_prefill..n_ids) */
+} kve_metric;
+
+const char *kve_metric_name(kve_metric m); /* "ruler_all" | "ruler_any" | "nll" */
+
+/* The tokenizer as datasets see it. `count` and `encode` add no BOS and treat the text as plain text. */
+typedef struct kve_token_fns {
+    void *ctx;
+    kve_status (*count)(void *ctx, const char *text, size_t len, size_t *n_tok);
+    kve_status (*encode)(void *ctx, const char *text, size_t len, kve_arena *arena, int32_t **ids, size_t *n_ids);
+} kve_token_fns;
+
+/* One sample. Two kinds: a prompt (context ... references) or a raw window of tokens (ids). The prompt is
+ *   chat opening + context + question + chat closing + answer_prefix, then at most max_new_tokens greedy tokens;
+ * the context is always prefilled and compressed, the question is prefilled with it or comes after the compression.
+ * context + question is the user's whole text: nothing is put between them. All strings live in `arena`. */
+typedef struct kve_sample {
+    const char *id; /* unique in its dataset and stable: the key of a resumed run */
+    const char *task, *task_version;
+    const char *context, *question, *answer_prefix; /* "" where there is none */
+    const char *const *references;
+    size_t n_references;
+    int64_t max_new_tokens;
+    kve_metric metric;
+    const char *note; /* how the sample departs from the task's official counts; NULL = it does not */
+    int64_t n_tok;    /* generated tasks: prompt + chat overhead + prefix + tokens to generate; otherwise 0 */
+    const int32_t *ids;
+    size_t n_ids, n_prefill; /* window: ids[0..n_prefill) is the context, the rest is scored */
+    kve_arena arena;
+} kve_sample;
+
+void kve_sample_free(kve_sample *s); /* leaves it empty and usable */
+
+typedef struct kve_dataset kve_dataset;
+struct kve_dataset {
+    const char *name; /* lives as long as the dataset */
+    size_t n_samples;
+    kve_status (*sample)(kve_dataset *self, size_t i, kve_sample *out);
+    void (*close)(kve_dataset *self);
+};
+
+/* Sample i < n_samples into *out (overwritten, not freed). On failure *out is empty. The caller: kve_sample_free. */
+kve_status kve_dataset_sample(kve_dataset *d, size_t i, kve_sample *out);
+void kve_dataset_close(kve_dataset *d); /* NULL is allowed */
+
+/* --- RULER's 13 tasks, generated: RULER's structure in this project's own words (task_version "kveval-1"). */
+#define KVE_RULER_VERSION "kveval-1"
+
+typedef struct kve_ruler_options {
+    const char *task;          /* "niah_single_1" ... "qa_2" */
+    int64_t length_tok;        /* 512 .. 131072: prompt, chat overhead, answer prefix and generated tokens together */
+    int64_t overhead_tok;      /* tokens of the chat opening and closing */
+    uint64_t seed;             /* a sample is a function of (seed, task, index), the length and the tokenizer */
+    size_t n_samples;          /* 0 = RULER's own 500 */
+    const char *haystack_path; /* essay text instead of the built-in one; NULL = built-in */
+    const char *data_path;     /* qa only: SQuAD's or HotpotQA's JSON file, or a folder that holds it */
+    kve_token_fns tokens;      /* count is needed, encode is not */
+} kve_ruler_options;
+
+kve_status kve_ruler_open(const kve_ruler_options *options, kve_dataset **out);
+size_t kve_ruler_n_tasks(void);
+const char *kve_ruler_task_name(size_t i); /* i < kve_ruler_n_tasks(), in RULER's order */
+
+/* --- Ready-made rows, JSON Lines: RULER's validation.jsonl (index, input, outputs, length) or rows in the manner of
+ * simonjegou/ruler (context, question, answer_prefix, answer, task, max_new_tokens). Used exactly as they are. */
+typedef struct kve_rows_options {
+    const char *path;
+    const char *task; /* RULER's files do not name their task: this does, or (NULL) the folder's name; where rows do
+                         name their task, only those of this one are kept */
+    size_t n_samples; /* 0 = all; otherwise the first n */
+} kve_rows_options;
+
+kve_status kve_rows_open(const kve_rows_options *options, kve_dataset **out);
+
+/* --- Any text as windows of n_prefill + n_score tokens, side by side from the beginning; metric nll. */
+typedef struct kve_text_options {
+    const char *path;
+    size_t n_prefill, n_score;
+    size_t n_samples; /* 0 = as many whole windows as the text holds */
+    kve_token_fns tokens;
+} kve_text_options;
+
+kve_status kve_text_open(const kve_text_options *options, kve_dataset **out);
+
+#endif
