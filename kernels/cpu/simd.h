@@ -9,6 +9,13 @@
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 
+/* Full-width vectors by each compiler's own words. */
+#ifdef __clang__
+#define CPU_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), min_vector_width(512)))
+#else
+#define CPU_WIDE __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#endif
+
 /* Defines NAME(ARGS) as CALL compiled for three instruction sets, and NAME##_pick(isa). CALL is a CPU_INLINE function.
  */
 #if defined(__x86_64__)
@@ -22,8 +29,7 @@
     {                                                                                                                  \
         CALL;                                                                                                          \
     }                                                                                                                  \
-    __attribute__((                                                                                                    \
-        target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) static void NAME##_avx512 ARGS          \
+    CPU_WIDE static void NAME##_avx512 ARGS                                                                            \
     {                                                                                                                  \
         CALL;                                                                                                          \
     }                                                                                                                  \
