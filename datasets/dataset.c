@@ -2,6 +2,7 @@
 #include "datasets/dataset.h"
 
 #include <assert.h>
+#include <string.h>
 
 const char *kve_metric_name(kve_metric m)
 {
@@ -30,4 +31,48 @@ void kve_dataset_close(kve_dataset *d)
 {
     if (d)
         d->close(d);
+}
+
+/* Room for one more in an array of the list's arena; the old array stays there until the list goes. */
+static kve_status grow(kve_arena *arena, size_t n, size_t *cap, size_t size, void *array_ptr)
+{
+    void *old = NULL, *grown = NULL;
+    if (n < *cap)
+        return KVE_OK;
+    size_t wanted = *cap ? *cap * 2 : 16;
+    KVE_TRY(kve_arena_alloc(arena, wanted, size, &grown));
+    memcpy(&old, array_ptr, sizeof old);
+    if (n)
+        memcpy(grown, old, n * size);
+    memcpy(array_ptr, &grown, sizeof grown);
+    *cap = wanted;
+    return KVE_OK;
+}
+
+kve_status kve_dataset_list_add(kve_dataset_list *l, kve_dataset *d)
+{
+    kve_status st = grow(&l->arena, l->n, &l->cap, sizeof(kve_dataset *), &l->items);
+    if (st == KVE_OK)
+        l->items[l->n++] = d;
+    else
+        kve_dataset_close(d);
+    return st;
+}
+
+kve_status kve_dataset_list_skip(kve_dataset_list *l, const char *name, const char *reason)
+{
+    char *n = NULL, *r = NULL;
+    KVE_TRY(grow(&l->arena, l->n_skipped, &l->cap_skipped, sizeof *l->skipped, &l->skipped));
+    KVE_TRY(kve_arena_strndup(&l->arena, name, strlen(name), &n));
+    KVE_TRY(kve_arena_strndup(&l->arena, reason, strlen(reason), &r));
+    l->skipped[l->n_skipped++] = (kve_dataset_skip){.name = n, .reason = r};
+    return KVE_OK;
+}
+
+void kve_dataset_list_close(kve_dataset_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        kve_dataset_close(l->items[i]);
+    kve_arena_free(&l->arena);
+    *l = (kve_dataset_list){0};
 }

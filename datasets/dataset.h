@@ -59,6 +59,53 @@ struct kve_dataset {
 kve_status kve_dataset_sample(kve_dataset *d, size_t i, kve_sample *out);
 void kve_dataset_close(kve_dataset *d); /* NULL is allowed */
 
+/* Datasets that belong to one task name, and what was left out of it. Zero-initialise; kve_dataset_list_close. */
+typedef struct kve_dataset_skip {
+    const char *name, *reason; /* "ruler-4k/qa_1", and why it is not there */
+} kve_dataset_skip;
+
+typedef struct kve_dataset_list {
+    kve_dataset **items; /* [n] */
+    kve_dataset_skip *skipped;
+    size_t n, n_skipped, cap, cap_skipped;
+    kve_arena arena;
+} kve_dataset_list;
+
+kve_status kve_dataset_list_add(kve_dataset_list *l, kve_dataset *d); /* takes d over, also when it fails */
+kve_status kve_dataset_list_skip(kve_dataset_list *l, const char *name, const char *reason); /* copies both */
+void kve_dataset_list_close(kve_dataset_list *l);                                            /* closes every dataset */
+
+/* --- Task names:
+ *   ruler-LENGTH[/TASK]  generated; LENGTH is a number of tokens, or of 1,024 tokens with a k: "ruler-4k", "ruler-512"
+ *   ruler[/TASK]         ready-made rows from data_path
+ *   text:FILE            windows of a text */
+typedef enum kve_task_family { KVE_TASK_RULER, KVE_TASK_ROWS, KVE_TASK_TEXT } kve_task_family;
+
+typedef struct kve_task_spec {
+    kve_task_family family;
+    int64_t length_tok; /* RULER: 512 .. 131072; otherwise 0 */
+    const char *sub;    /* one of RULER's tasks (static); NULL = all of them */
+    const char *path;   /* text: points into the name that was parsed; otherwise NULL */
+} kve_task_spec;
+
+/* KVE_ERR_USAGE names the nearest task. In names of RULER's tasks '-' equals '_'. */
+kve_status kve_task_parse(const char *name, kve_task_spec *out);
+
+typedef struct kve_task_options {
+    kve_token_fns tokens; /* RULER: count; text: encode */
+    uint64_t seed;
+    size_t n_samples;          /* of each dataset; 0 = all, or RULER's own 500; fewer where there are fewer */
+    int64_t overhead_tok;      /* RULER: tokens of the chat opening and closing */
+    const char *data_path;     /* rows: file or folder; RULER: file or folder of qa_1 and qa_2; NULL = none */
+    const char *haystack_path; /* RULER: NULL = the built-in essay */
+    size_t window_tok;         /* text: n_prefill = 3/4 of it, the rest is scored */
+} kve_task_options;
+
+/* Opens everything a task name stands for. Of RULER's 13 tasks, those whose data is not there are left out and stand
+ * in out->skipped; asked for by name, they are an error. On failure *out is empty. The caller: kve_dataset_list_close.
+ */
+kve_status kve_task_open(const char *name, const kve_task_options *options, kve_dataset_list *out);
+
 /* --- RULER's 13 tasks, generated: RULER's structure in this project's own words (task_version "kveval-1"). */
 #define KVE_RULER_VERSION "kveval-1"
 
@@ -67,8 +114,9 @@ typedef struct kve_ruler_options {
     int64_t length_tok;        /* 512 .. 131072: prompt, chat overhead, answer prefix and generated tokens together */
     int64_t overhead_tok;      /* tokens of the chat opening and closing */
     uint64_t seed;             /* a sample is a function of (seed, task, index), the length and the tokenizer */
-    size_t n_samples;          /* 0 = RULER's own 500 */
-    const char *haystack_path; /* essay text instead of the built-in one; NULL = built-in */
+    size_t n_samples;          /* 0 = RULER's own 500; qa: at most as many as the file has questions */
+    const char *haystack_path; /* essay instead of the built-in one (which lasts for 4k): plain text, or JSON with a
+                                  field "text" like RULER's PaulGrahamEssays.json; NULL = built-in */
     const char *data_path;     /* qa only: SQuAD's or HotpotQA's JSON file, or a folder that holds it */
     kve_token_fns tokens;      /* count is needed, encode is not */
 } kve_ruler_options;
@@ -77,23 +125,34 @@ kve_status kve_ruler_open(const kve_ruler_options *options, kve_dataset **out);
 size_t kve_ruler_n_tasks(void);
 const char *kve_ruler_task_name(size_t i); /* i < kve_ruler_n_tasks(), in RULER's order */
 
-/* --- Ready-made rows, JSON Lines: RULER's validation.jsonl (index, input, outputs, length) or rows in the manner of
- * simonjegou/ruler (context, question, answer_prefix, answer, task, max_new_tokens). Used exactly as they are. */
+/* --- Ready-made rows, JSON Lines: RULER's validation.jsonl (index, input, outputs, length; newer ones also
+ * answer_prefix) or rows in the manner of simonjegou/ruler (context, question, answer_prefix, answer, task,
+ * max_new_tokens). Used exactly as they are: context + question + answer_prefix is the row's text, byte by byte.
+ * RULER's input is one text; it is cut where its question begins and where its answer prefix begins. Every row is
+ * checked on opening; a fault names file:line and field. */
+#define KVE_ROWS_VERSION "rows-1"
+
 typedef struct kve_rows_options {
     const char *path;
     const char *task; /* RULER's files do not name their task: this does, or (NULL) the folder's name; where rows do
                          name their task, only those of this one are kept */
-    size_t n_samples; /* 0 = all; otherwise the first n */
+    size_t n_samples; /* 0 = all; otherwise the first n (fewer where there are fewer) */
 } kve_rows_options;
 
+/* A file whose rows are all of one task (or are narrowed down to one by options->task). */
 kve_status kve_rows_open(const kve_rows_options *options, kve_dataset **out);
 
+/* Appends one dataset per task, in RULER's order. path: a file, or a folder TASK/validation.jsonl for each task. */
+kve_status kve_rows_open_all(const kve_rows_options *options, kve_dataset_list *out);
+
 /* --- Any text as windows of n_prefill + n_score tokens, side by side from the beginning; metric nll. */
+#define KVE_TEXT_VERSION "text-1"
+
 typedef struct kve_text_options {
     const char *path;
     size_t n_prefill, n_score;
-    size_t n_samples; /* 0 = as many whole windows as the text holds */
-    kve_token_fns tokens;
+    size_t n_samples;     /* 0 = as many whole windows as the text holds; otherwise the first n (fewer ...) */
+    kve_token_fns tokens; /* encode is needed, count is not */
 } kve_text_options;
 
 kve_status kve_text_open(const kve_text_options *options, kve_dataset **out);

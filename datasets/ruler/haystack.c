@@ -83,20 +83,37 @@ kve_status kve_sentences_split(const char *text, size_t len, kve_arena *arena, k
     return KVE_OK;
 }
 
+static kve_status split_plain(const char *path, const char *text, size_t len, kve_arena *arena, kve_sentences *out)
+{
+    size_t bad = 0;
+    if (!kve_utf8_valid(text, len, &bad))
+        return kve_fail(KVE_ERR_FILE, "%s: byte %zu is not UTF-8; a haystack must be plain text", path, bad);
+    if (memchr(text, '\0', len))
+        return kve_fail(KVE_ERR_FILE, "%s: has a NUL byte; a haystack must be plain text", path);
+    return kve_sentences_split(text, len, arena, out);
+}
+
+static kve_status split_json(const char *path, const char *text, size_t len, kve_arena *arena, kve_sentences *out)
+{
+    cJSON *root = NULL;
+    const char *essay = NULL;
+    KVE_TRY(kve_json_parse(text, len, path, &root));
+    kve_status st = kve_json_str(root, "text", path, &essay);
+    if (st == KVE_OK)
+        st = kve_sentences_split(essay, strlen(essay), arena, out);
+    cJSON_Delete(root);
+    return st;
+}
+
 kve_status kve_sentences_load(const char *path, kve_arena *arena, kve_sentences *out)
 {
     char *text = NULL;
-    size_t len = 0, bad = 0;
+    size_t len = 0, n = path ? strlen(path) : 0;
     if (!path)
         return kve_sentences_split(kve_essay, strlen(kve_essay), arena, out);
+    bool json = n >= 5 && strcmp(path + n - 5, ".json") == 0;
     KVE_TRY(kve_file_read(path, &text, &len));
-    kve_status st;
-    if (!kve_utf8_valid(text, len, &bad))
-        st = kve_fail(KVE_ERR_FILE, "%s: byte %zu is not UTF-8; a haystack must be plain text", path, bad);
-    else if (memchr(text, '\0', len))
-        st = kve_fail(KVE_ERR_FILE, "%s: has a NUL byte; a haystack must be plain text", path);
-    else
-        st = kve_sentences_split(text, len, arena, out);
+    kve_status st = json ? split_json(path, text, len, arena, out) : split_plain(path, text, len, arena, out);
     free(text);
     if (st == KVE_OK && out->n == 0)
         st = kve_fail(KVE_ERR_FILE, "%s: has no words; a haystack needs text", path);

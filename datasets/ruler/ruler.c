@@ -1,6 +1,7 @@
 /* The table of RULER's 13 tasks, opening a dataset of one of them, and the fitting of a context to the length. What a
  * task says is its family's business (niah.c, vt.c, cwe.c, fwe.c, qa.c). */
 #include "datasets/ruler/ruler.h"
+#include "datasets/nearest.h"
 
 #include <assert.h>
 #include <math.h>
@@ -37,12 +38,41 @@ const char *kve_ruler_task_name(size_t i)
     return TASKS[i].name;
 }
 
+const kve_ruler_task *kve_ruler_at(size_t i)
+{
+    return &TASKS[i];
+}
+
 const kve_ruler_task *kve_ruler_find(const char *name)
 {
     for (size_t i = 0; i < kve_ruler_n_tasks(); i++)
         if (strcmp(TASKS[i].name, name) == 0)
             return &TASKS[i];
     return NULL;
+}
+
+kve_status kve_ruler_resolve(const char *name, const kve_ruler_task **out)
+{
+    const char *names[sizeof TASKS / sizeof *TASKS];
+    for (size_t i = 0; i < kve_ruler_n_tasks(); i++) {
+        names[i] = TASKS[i].name;
+        if (kve_same_name(TASKS[i].name, name)) {
+            *out = &TASKS[i];
+            return KVE_OK;
+        }
+    }
+    return kve_fail(KVE_ERR_USAGE,
+                    "'%s' is no RULER task; did you mean '%s'? There are niah_single_1..3, niah_multikey_1..3, "
+                    "niah_multivalue, niah_multiquery, vt, cwe, fwe, qa_1 and qa_2",
+                    name, kve_nearest(name, names, kve_ruler_n_tasks()));
+}
+
+kve_status kve_ruler_check_length(int64_t length_tok)
+{
+    if (length_tok >= MIN_LENGTH && length_tok <= MAX_LENGTH)
+        return KVE_OK;
+    return kve_fail(KVE_ERR_USAGE, "a RULER length of %lld tokens is outside %d .. %d", (long long)length_tok,
+                    MIN_LENGTH, MAX_LENGTH);
 }
 
 void kve_ruler_rng(const kve_ruler_job *job, uint64_t stream, kve_rng *rng)
@@ -265,15 +295,8 @@ static void ruler_close(kve_dataset *self)
 
 static kve_status check_options(const kve_ruler_options *o, const kve_ruler_task **task)
 {
-    *task = o->task ? kve_ruler_find(o->task) : NULL;
-    if (!*task)
-        return kve_fail(KVE_ERR_USAGE,
-                        "'%s' is no RULER task; there are niah_single_1..3, niah_multikey_1..3, niah_multivalue, "
-                        "niah_multiquery, vt, cwe, fwe, qa_1 and qa_2",
-                        o->task ? o->task : "");
-    if (o->length_tok < MIN_LENGTH || o->length_tok > MAX_LENGTH)
-        return kve_fail(KVE_ERR_USAGE, "a RULER length of %lld tokens is outside %d .. %d", (long long)o->length_tok,
-                        MIN_LENGTH, MAX_LENGTH);
+    KVE_TRY(kve_ruler_resolve(o->task, task));
+    KVE_TRY(kve_ruler_check_length(o->length_tok));
     if (o->overhead_tok < 0 || o->overhead_tok >= o->length_tok)
         return kve_fail(KVE_ERR_USAGE, "a chat template of %lld tokens leaves no room in a length of %lld",
                         (long long)o->overhead_tok, (long long)o->length_tok);

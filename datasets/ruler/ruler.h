@@ -40,7 +40,10 @@ struct kve_ruler {
     kve_arena arena;
 };
 
-const kve_ruler_task *kve_ruler_find(const char *name); /* NULL if unknown */
+const kve_ruler_task *kve_ruler_at(size_t i);
+const kve_ruler_task *kve_ruler_find(const char *name);                     /* exactly; NULL if unknown */
+kve_status kve_ruler_resolve(const char *name, const kve_ruler_task **out); /* '-' equals '_'; names the nearest */
+kve_status kve_ruler_check_length(int64_t length_tok);
 
 kve_status kve_ruler_niah(kve_ruler_job *job);
 kve_status kve_ruler_vt(kve_ruler_job *job);
