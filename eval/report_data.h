@@ -58,9 +58,10 @@ typedef struct kve_report_cell {
     size_t n_rows, n_ok, n_failed, n_unknown; /* unknown: ok, but without a score and without nats */
     size_t n_tasks;                           /* tasks of the scope that have an ok row here */
     bool partial;                             /* fewer ok samples than the fullest cell, in any task of the scope */
-    bool uneven, below, above;                /* kept: differs over heads; under the budget; over it */
-    int64_t kept_min, kept_max;               /* KVE_NO_INT: unknown */
-    const char *metric;                       /* of the ok rows if they agree, else NULL */
+    bool uneven, below, above;  /* kept: differs over heads; under min(budget, n_context); over the budget */
+    bool short_prompts;         /* some prompt is no longer than the budget: nothing was evicted there */
+    int64_t kept_min, kept_max; /* KVE_NO_INT: unknown */
+    const char *metric;         /* of the ok rows if they agree, else NULL */
     double kv_bytes, timing[KVE_N_TIMINGS], decode_rate; /* mean; medians in us; tokens/s. NaN: unknown */
     kve_report_stat stat[KVE_N_MEASURES];
     kve_report_stat diff[KVE_N_BASELINES][KVE_N_DIFF_MEASURES];

@@ -50,7 +50,9 @@ static void see_kept(kve_report_cell *c, const kve_report_row *row, int64_t budg
     c->kept_max = row->kept_max > c->kept_max ? row->kept_max : c->kept_max; /* unknown is the least */
     c->uneven = c->uneven || row->kept_min != row->kept_max;
     if (budget != KVE_NO_INT) {
-        c->below = c->below || row->kept_min < budget;
+        bool fits = row->n_context != KVE_NO_INT && row->n_context <= budget;
+        c->short_prompts = c->short_prompts || fits;
+        c->below = c->below || row->kept_min < (fits ? row->n_context : budget);
         c->above = c->above || row->kept_max > budget;
     }
 }
@@ -124,6 +126,7 @@ static void mark_partial(kve_report *r, size_t s, size_t p, size_t b)
         all->n_tasks += c->n_tasks;
         all->uneven = all->uneven || c->uneven;
         all->below = all->below || c->below;
+        all->short_prompts = all->short_prompts || c->short_prompts;
         all->above = all->above || c->above;
         if (c->kept_min != KVE_NO_INT && (all->kept_min == KVE_NO_INT || c->kept_min < all->kept_min))
             all->kept_min = c->kept_min;

@@ -11,7 +11,8 @@ const char *const kve_report_legend[] = {
     "\xe2\x80\xa1 reads the attention of tokens that are yet to come: an upper bound, not a policy that can be "
     "deployed.",
     "full is the whole cache: no budget applies, so one value stands for every column.",
-    "\xc2\xb1 is half of a 95 % percentile bootstrap interval (2,000 resamples); summary.csv has both ends.",
+    "\xc2\xb1 is half of a 95 % percentile bootstrap interval (2,000 resamples); summary.csv has both ends. "
+    "A \xc2\xb1 of 0 means that all samples agree, not that more samples would.",
     "A suite's value is the mean over its tasks of the task means; its interval resamples samples inside each task. "
     "It is left out where a task is missing.",
     "Perplexity is exp(sum of nats / sum of tokens), so long samples weigh more; a suite's is exp of the mean over its "
@@ -165,28 +166,26 @@ static kve_status note_questions(const kve_report *r, size_t s, kve_arena *arena
 static kve_status note_kept(const kve_report *r, size_t s, kve_arena *arena, kve_report_notes *notes)
 {
     for (size_t b = 1; b < r->n_slots; b++) {
-        size_t n_cells = 0, n_below = 0;
-        int64_t low = INT64_MAX, high = 0;
+        long long budget = (long long)r->budgets[b];
+        bool fits = false;
         for (size_t p = 0; p < r->n_policies; p++) {
             const kve_report_cell *c = kve_report_at(r, s, p, b);
-            n_cells += c->kept_min != KVE_NO_INT;
+            const char *name = r->policies[p].name;
+            fits = fits || c->short_prompts;
             if (c->above)
                 ADD(notes, arena, true,
-                    "%s kept %lld tokens at a budget of %lld: MORE than allowed, it does not compare",
-                    r->policies[p].name, (long long)c->kept_max, (long long)r->budgets[b]);
+                    "%s kept %lld tokens at a budget of %lld: MORE than allowed, it does not compare", name,
+                    (long long)c->kept_max, budget);
+            if (c->below)
+                ADD(notes, arena, true, "%s kept as few as %lld tokens at a budget of %lld: fewer than it was allowed",
+                    name, (long long)c->kept_min, budget);
             if (c->uneven)
-                ADD(notes, arena, false, "%s at %lld: layers and heads kept different numbers, %lld to %lld",
-                    r->policies[p].name, (long long)r->budgets[b], (long long)c->kept_min, (long long)c->kept_max);
-            if (!c->below)
-                continue;
-            n_below++;
-            low = c->kept_min < low ? c->kept_min : low;
-            high = c->kept_max > high ? c->kept_max : high;
+                ADD(notes, arena, false, "%s at %lld: layers and heads kept different numbers of tokens, %lld to %lld",
+                    name, budget, (long long)c->kept_min, (long long)c->kept_max);
         }
-        if (n_below)
-            ADD(notes, arena, n_below < n_cells, "budget %lld: %zu of %zu policies kept fewer, %lld to %lld tokens%s",
-                (long long)r->budgets[b], n_below, n_cells, (long long)low, (long long)high,
-                n_below == n_cells ? " (there, prompts are shorter than the budget)" : "");
+        if (fits)
+            ADD(notes, arena, false, "budget %lld: some prompts are no longer than this; nothing is evicted from them",
+                budget);
     }
     return KVE_OK;
 }
