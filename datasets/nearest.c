@@ -28,12 +28,22 @@ static size_t distance(const char *a, const char *b)
     return row[lb];
 }
 
+static size_t common_prefix(const char *a, const char *b)
+{
+    size_t n = 0;
+    while (a[n] && a[n] == b[n])
+        n++;
+    return n;
+}
+
 const char *kve_nearest(const char *name, const char *const *known, size_t n)
 {
     size_t best = 0;
-    for (size_t i = 1; i < n; i++)
-        if (distance(name, known[i]) < distance(name, known[best]))
+    for (size_t i = 1; i < n; i++) {
+        size_t d = distance(name, known[i]), least_yet = distance(name, known[best]);
+        if (d < least_yet || (d == least_yet && common_prefix(name, known[i]) > common_prefix(name, known[best])))
             best = i;
+    }
     return known[best];
 }
 

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The one of known[0..n), n >= 1, with the fewest insertions, deletions and changes away from `name`. */
+/* The one of known[0..n), n >= 1, with the fewest insertions, deletions and changes away from `name`; among equals the
+ * one that begins like it. */
 const char *kve_nearest(const char *name, const char *const *known, size_t n);
 
 bool kve_same_name(const char *a, const char *b); /* '-' equals '_' */

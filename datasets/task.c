@@ -25,7 +25,7 @@ static bool parse_length(const char *text, size_t len, int64_t *out)
 
 static kve_status fail_unknown(const char *name)
 {
-    static const char *const KNOWN[] = {"ruler-4k", "ruler", "text:FILE"};
+    static const char *const KNOWN[] = {"ruler-4k", "ruler", "text:"};
     return kve_fail(KVE_ERR_USAGE,
                     "task '%s' is unknown; did you mean '%s'? Known: ruler-LENGTH[/TASK] (ruler-4k, ruler-512, "
                     "ruler-8k/niah_single_1), ruler[/TASK] (rows from --data), text:FILE",
