@@ -52,8 +52,8 @@ static void test_case_of_other_alphabets(void **state)
 {
     (void)state;
     const char *const refs[] = {"\xc3\x89lan", "\xd0\x9c\xd0\xbe\xd1\x81\xd0\xba\xd0\xb2\xd0\xb0",
-                                "\xc5\x81\xc3\xb3"
-                                "d\xc5\xba"};
+                                ("\xc5\x81\xc3\xb3"
+                                 "d\xc5\xba")};
     assert_true(score("the \xc3\xa9LAN of \xd0\xbc\xd0\x9e\xd0\xa1\xd0\x9a\xd0\x92\xd0\x90 and \xc5\x82\xc3\x93"
                       "D\xc5\xb9",
                       refs, 3, false) == 1.0);
