@@ -74,19 +74,31 @@ static kve_status build(void *ctx, size_t n, kve_str *out)
     return put_body(&t->asked, n, out);
 }
 
+/* *fits = false where the example with this much noise leaves too little room. */
+static kve_status attempt(kve_ruler_job *job, vt *t, size_t shot_noise, bool *fits)
+{
+    t->shot_noise = shot_noise;
+    return kve_ruler_fit(job, build, t, 1, 131072, NULL, fits);
+}
+
 kve_status kve_ruler_vt(kve_ruler_job *job)
 {
-    vt t = {.shot_noise = job->r->opt.length_tok < MIDDLE_LENGTH ? LITTLE_NOISE : OFFICIAL_NOISE};
+    vt t = {0};
     const char *names[NAMES];
+    bool fits = false;
     draw_chain(job, 0, SHOT_STREAM, &t.shot);
     draw_chain(job, 1, PLACE_STREAM, &t.asked);
     for (size_t k = 0; k < NAMES; k++)
         names[k] = t.asked.names[k];
-    if (t.shot_noise != OFFICIAL_NOISE)
-        KVE_TRY(kve_ruler_text(job, &job->s->note, "the example has %zu sentences of noise (official: %d)",
-                               t.shot_noise, OFFICIAL_NOISE));
     KVE_TRY(kve_ruler_references(job, names, NAMES));
     KVE_TRY(kve_ruler_text(job, &job->s->question, QUESTION, NAMES, t.asked.value));
     KVE_TRY(kve_ruler_text(job, &job->s->answer_prefix, PREFIX, NAMES, t.asked.value));
-    return kve_ruler_fit(job, build, &t, 1, 131072, NULL, NULL);
+    if (job->r->opt.length_tok >= MIDDLE_LENGTH)
+        KVE_TRY(attempt(job, &t, OFFICIAL_NOISE, &fits));
+    if (fits)
+        return KVE_OK;
+    KVE_TRY(attempt(job, &t, LITTLE_NOISE, &fits));
+    return fits ? kve_ruler_text(job, &job->s->note, "the example has %d sentences of noise (official: %d)",
+                                 LITTLE_NOISE, OFFICIAL_NOISE)
+                : kve_ruler_too_short(job);
 }
