@@ -109,6 +109,8 @@ void kve_report_free(kve_report *r);
 /* Fills the cells: counts, means, intervals, differences, and (kve_report_time) times and rates. */
 kve_status kve_report_summarise(kve_report *r);
 kve_status kve_report_time(kve_report *r);
+/* Its first step alone: makes the cells, with their rows and nothing else. */
+kve_status kve_report_find_rows(kve_report *r);
 
 kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_policy, size_t i_slot);
 

@@ -73,9 +73,10 @@ static void count_rows(kve_report_cell *c, int64_t budget)
     c->n_tasks = c->n_ok > 0;
 }
 
-static void find_rows(kve_report *r)
+kve_status kve_report_find_rows(kve_report *r)
 {
     size_t n_cells = r->n_scopes * r->n_policies * r->n_slots;
+    KVE_TRY(kve_arena_alloc(&r->arena, r->n_scopes * r->n_policies, r->n_slots * sizeof *r->cells, &r->cells));
     for (size_t i = 0; i < n_cells; i++) {
         kve_report_cell *c = &r->cells[i];
         c->kept_min = c->kept_max = KVE_NO_INT;
@@ -94,6 +95,7 @@ static void find_rows(kve_report *r)
             suite->has[m] = suite->has[m] || task->has[m];
         }
     }
+    return KVE_OK;
 }
 
 static void count_tasks(kve_report *r)
@@ -255,11 +257,10 @@ static kve_status fill_suite(kve_report *r, work *w, size_t s)
 kve_status kve_report_summarise(kve_report *r)
 {
     work w;
-    KVE_TRY(kve_arena_alloc(&r->arena, r->n_scopes * r->n_policies, r->n_slots * sizeof *r->cells, &r->cells));
     KVE_TRY(kve_arena_alloc(&r->arena, r->n_scopes * r->n_slots, KVE_N_DIFF_MEASURES * sizeof *r->best_free,
                             &r->best_free));
     KVE_TRY(make_work(r, &w));
-    find_rows(r);
+    KVE_TRY(kve_report_find_rows(r));
     count_tasks(r);
     for (size_t s = r->n_tasks; s < r->n_scopes; s++)
         KVE_TRY(fill_suite(r, &w, s));

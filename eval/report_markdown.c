@@ -63,7 +63,7 @@ static kve_status table_lines(const kve_table *t, kve_tw *w, kve_str *scratch, s
     return w->status;
 }
 
-static kve_status print_table(const kve_table *t, const char *level, kve_arena *arena, kve_tw *w)
+kve_status kve_table_markdown(const kve_table *t, const char *level, kve_arena *arena, kve_tw *w)
 {
     kve_str scratch = {0};
     size_t *widths = NULL;
@@ -95,11 +95,11 @@ static kve_status print_measure(const kve_report *r, size_t s, kve_measure m, kv
     kve_table t;
     if (suite->n_tasks > 1) {
         KVE_TRY(kve_table_values(r, s, m, arena, &t));
-        KVE_TRY(print_table(&t, "###", arena, w));
+        KVE_TRY(kve_table_markdown(&t, "###", arena, w));
     }
     for (size_t task = suite->first_task; task < suite->first_task + suite->n_tasks; task++) {
         KVE_TRY(kve_table_values(r, task, m, arena, &t));
-        KVE_TRY(print_table(&t, suite->n_tasks > 1 ? "####" : "###", arena, w));
+        KVE_TRY(kve_table_markdown(&t, suite->n_tasks > 1 ? "####" : "###", arena, w));
     }
     return KVE_OK;
 }
@@ -117,15 +117,15 @@ static kve_status print_suite(const kve_report *r, size_t s, kve_arena *arena, k
         KVE_TRY(print_measure(r, s, (kve_measure)m, arena, w));
         for (int base = 0; base < KVE_N_BASELINES; base++) {
             KVE_TRY(kve_table_differences(r, s, (kve_measure)m, (kve_baseline)base, arena, &t));
-            KVE_TRY(print_table(&t, "###", arena, w));
+            KVE_TRY(kve_table_markdown(&t, "###", arena, w));
         }
     }
     KVE_TRY(print_measure(r, s, KVE_M_LOST, arena, w));
     KVE_TRY(print_measure(r, s, KVE_M_NORM, arena, w));
     KVE_TRY(kve_table_sums(r, s, arena, &t));
-    KVE_TRY(print_table(&t, "###", arena, w));
+    KVE_TRY(kve_table_markdown(&t, "###", arena, w));
     KVE_TRY(kve_table_speed(r, s, arena, &t));
-    return print_table(&t, "###", arena, w);
+    return kve_table_markdown(&t, "###", arena, w);
 }
 
 static kve_status print_all(const kve_report *r, const kve_provenance *provenance, kve_arena *arena, kve_tw *w)
@@ -146,7 +146,7 @@ static kve_status print_all(const kve_report *r, const kve_provenance *provenanc
     for (size_t s = r->n_tasks; s < r->n_scopes; s++)
         KVE_TRY(print_suite(r, s, arena, w));
     KVE_TRY(kve_table_failures(r, arena, &failures));
-    KVE_TRY(print_table(&failures, "##", arena, w));
+    KVE_TRY(kve_table_markdown(&failures, "##", arena, w));
     kve_tw_puts(w, "## How to read the tables\n\n");
     for (size_t i = 0; i < kve_report_legend_count; i++)
         kve_tw_printf(w, "- %s\n", kve_report_legend[i]);

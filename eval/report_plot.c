@@ -103,9 +103,9 @@ static void axes(const kve_report *r, const kve_plot *plot, const extent *e, kve
     else
         kve_tw_puts(w, "set yrange [*:*]\nset ytics auto\nset format y '%g'\n");
     if (plot->small)
-        kve_tw_puts(w, "unset xlabel\nunset ylabel\n");
+        kve_tw_puts(w, "unset xlabel\nunset ylabel\nset lmargin 6\n");
     else
-        kve_tw_printf(w, "set xlabel 'tokens kept per layer and KV head (log scale)'\nset ylabel '%s'\n",
+        kve_tw_printf(w, "set xlabel 'tokens kept per layer and KV head (log scale)'\nset ylabel '%s'\nset lmargin 9\n",
                       kve_measures[plot->m].title);
 }
 
@@ -116,24 +116,35 @@ static int point_type(int point)
     return types[point];
 }
 
+/* What is drawn k-th: full caches first, then upper bounds, and what users came for last, on top. */
+static size_t drawn(const kve_report *r, size_t k)
+{
+    size_t n_none = 0;
+    while (n_none < r->n_policies && r->policies[n_none].class == KVE_C_NONE)
+        n_none++;
+    return k < n_none ? k : r->n_policies - 1 - (k - n_none);
+}
+
+/* Elements 1 .. n_policies are the bars, the next n_policies the curves: each is there even if it has no data, so that
+ * adapt_svg() can tell whose it is. (The bars of `with yerrorbars` would come with a white disc over the curve.) */
 static void curves(const kve_report *r, const kve_plot *plot, kve_tw *w)
 {
-    double thick = plot->small ? 1.4 : 2.0, size = plot->small ? 0.35 : 0.6;
-    const char *join = "plot ";
-    for (size_t p = 0; p < r->n_policies; p++) {
+    double thick = plot->small ? 1.4 : 2.0, size = plot->small ? 0.4 : 0.75;
+    for (size_t k = 0; k < r->n_policies; k++)
+        kve_tw_printf(w, "%s$p%zu using 1:3:(0):($4-$3) notitle with vectors nohead lc rgb '%s' lw %.1f",
+                      k ? ", " : "plot ", drawn(r, k), kve_report_style_of(r, drawn(r, k)).color,
+                      plot->small ? 0.6 : 1.0);
+    for (size_t k = 0; k < r->n_policies; k++) {
+        size_t p = drawn(r, k);
         kve_report_style style = kve_report_style_of(r, p);
         const kve_report_stat *flat = &kve_report_at(r, plot->i_scope, p, 0)->stat[plot->m];
-        /* Every policy is a plot element, drawn or not: element 2p + 1 is its curve or line, 2p + 2 its bars. */
         if (flat->n)
-            kve_tw_printf(w, "%s%.9g notitle with lines lc rgb '%s' lw %.1f", join, flat->mean, style.color, thick);
+            kve_tw_printf(w, ", %.9g notitle with lines lc rgb '%s' lw %.1f", flat->mean, style.color, 0.7 * thick);
         else
-            kve_tw_printf(w, "%s$p%zu using 1:2 notitle with %s lc rgb '%s' lw %.1f dt %s", join, p,
+            kve_tw_printf(w, ", $p%zu using 1:2 notitle with %s lc rgb '%s' lw %.1f dt %s", p,
                           style.point < 0 ? "lines" : "linespoints", style.color, thick, style.dashed ? "(10,5)" : "1");
         if (!flat->n && style.point >= 0)
             kve_tw_printf(w, " pt %d ps %.2f", point_type(style.point), size);
-        join = ", ";
-        kve_tw_printf(w, ", $p%zu using 1:2:3:4 notitle with yerrorbars lc rgb '%s' lw %.1f pt 0 ps 0", p, style.color,
-                      plot->small ? 0.6 : 1.0);
     }
     kve_tw_puts(w, "\n");
 }
@@ -142,8 +153,7 @@ static void script(const kve_report *r, const kve_plot *plots, size_t n, kve_tw 
 {
     kve_tw_puts(w, "set encoding utf8\nunset key\nset border 3 lc rgb '#c3c8cf'\nset tics nomirror scale 0.5 textcolor "
                    "rgb '#57606a'\nset grid ytics lc rgb '#e6e9ed' lw 1 dt 1\nset logscale x 2\nset errorbars small\n"
-                   "set xlabel textcolor rgb '#57606a'\nset ylabel textcolor rgb '#57606a'\nset style data lines\n"
-                   "set lmargin 9\n");
+                   "set xlabel textcolor rgb '#57606a'\nset ylabel textcolor rgb '#57606a'\n");
     for (size_t i = 0; i < n; i++) {
         extent e = find_extent(r, &plots[i]);
         if (!e.any)
@@ -238,8 +248,8 @@ static void adapt_svg(const kve_report *r, const char *svg, size_t number, kve_t
         } else if (strncmp(p, title, (size_t)title_len) == 0) {
             unsigned long element = strtoul(p + title_len, NULL, 10);
             kve_tw_puts(w, "<title>");
-            if (element >= 1 && (element - 1) / 2 < r->n_policies)
-                kve_tw_html(w, r->policies[(element - 1) / 2].name);
+            if (element >= 1 && element <= 2 * r->n_policies)
+                kve_tw_html(w, r->policies[drawn(r, (element - 1) % r->n_policies)].name);
             kve_tw_puts(w, "</title>");
             p = skip_to(p, "</title>");
             if (!p)

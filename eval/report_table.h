@@ -54,6 +54,9 @@ typedef struct kve_report_notes {
 kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_report_notes *out);
 kve_status kve_report_notes_suite(const kve_report *r, size_t i_suite, kve_arena *arena, kve_report_notes *out);
 
+/* One table under a heading of `level` ("##"); nothing when it has no rows. `arena`: for scratch. */
+kve_status kve_table_markdown(const kve_table *t, const char *level, kve_arena *arena, kve_tw *w);
+
 /* Everything as Markdown. `provenance`: key, value pairs. */
 typedef struct kve_provenance {
     const char *const *keys;
