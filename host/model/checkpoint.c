@@ -52,7 +52,7 @@ static kve_status open_into(kve_checkpoint *ck, const char *path)
     KVE_TRY(st);
     ck->path = copy;
     if (kind == KVE_PATH_FOLDER)
-        return kve_fail(KVE_ERR_FILE, "%s: model folders cannot be read yet; give a .gguf file", path);
+        return kve_hf_load(ck);
     KVE_TRY(kve_checkpoint_map(ck, ck->path, &map));
     return kve_gguf_load(ck, map.data, map.size, ck->path);
 }

@@ -3,7 +3,7 @@
  * rotate-half Q/K; GGUF's permuted llama rows are put back on reading). Memory-mapped; every size, offset and type is
  * checked when the file is opened. Knows no backend.
  *
- * Names:  embed [V][E] · head [V][E] (absent when tied) · final_norm [E]
+ * Names:  embed [V][E] · head [V][E] (absent when tied, also if the file holds an equal copy) · final_norm [E]
  *         L.attn_norm [E] · L.q [Hq D][E] · L.k [Hkv D][E] · L.v [Hkv D][E] · L.o [E][Hq D] · L.q_bias · L.k_bias ·
  * L.v_bias L.q_norm [D] · L.k_norm [D] · L.ffn_norm [E] · L.gate [F][E] · L.up [F][E] · L.down [E][F] with L the
  * layer's number in decimal, as in "12.attn_norm". Fused tensors (phi3: qkv, gate_up) are split here, so a reader never
@@ -42,12 +42,13 @@ kve_status kve_checkpoint_read(const kve_checkpoint *ck, const char *name, int64
 /* rows and cols of a tensor under its normalised name. */
 kve_status kve_checkpoint_dims(const kve_checkpoint *ck, const char *name, int64_t *rows, int64_t *cols);
 
-/* SHA-256 over the weight file's bytes (GGUF), or over the sorted list of the shards' hashes; computed once, cached. */
+/* SHA-256 over the weight file's bytes (GGUF), or over its shards' hashes, sorted, one a line,
+ * (several safetensors; one alone counts like a GGUF file); computed once, cached. */
 kve_status kve_checkpoint_sha256(kve_checkpoint *ck, char hex[KVE_SHA256_HEX]);
 
 /* Enumerates tensors for `kveval info`: i from 0; false at the end. */
 typedef struct kve_tensor_info {
-    const char *name, *type; /* normalised name (or the file's own for fused ones), "Q4_1" ... */
+    const char *name, *type; /* normalised name, "Q4_1" ... */
     int64_t rows, cols;
     int64_t bytes;
 } kve_tensor_info;

@@ -29,8 +29,9 @@ typedef struct kve_config {
     float norm_eps;
     double rope_theta;
     kve_rope_scaling rope_scaling;
-    double rope_factor, rope_low_freq, rope_high_freq,
-        rope_attn_factor; /* attn factor multiplies cos and sin; 0 = derive */
+    double rope_factor; /* linear, llama3; longrope: trained context / original context */
+    double rope_low_freq, rope_high_freq;
+    double rope_attn_factor; /* multiplies cos and sin; 0 = derive */
     int32_t rope_original_context;
     float rope_freq_factor[KVE_MAX_ROPE_DIMS /
                            2]; /* divisors per frequency (GGUF rope_freqs / longrope short); n_freq_factor of them */

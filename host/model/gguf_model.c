@@ -172,6 +172,7 @@ static bool has(const kve_gguf *g, const char *name)
 /* rope_freqs holds divisors that are always on; the pair of short and long lists is LongRoPE, whatever the keys say. */
 static kve_status settle_rope(const kve_gguf *g, kve_config *c)
 {
+    source s = {.g = g, .arch = kve_arch_name(c->arch)};
     bool short_list = has(g, "rope_factors_short.weight"), long_list = has(g, "rope_factors_long.weight");
     if (short_list != long_list || (short_list && has(g, "rope_freqs.weight")))
         return kve_fail(KVE_ERR_FILE,
@@ -183,6 +184,8 @@ static kve_status settle_rope(const kve_gguf *g, kve_config *c)
     else if (c->rope_scaling == KVE_ROPE_LONGROPE)
         return kve_fail(KVE_ERR_FILE, "%s: RoPE scaling 'longrope' without its factor tensors; convert the model again",
                         g->name);
+    if (short_list && c->rope_original_context > 0 && !kve_gguf_find(g, key(&s, "rope.scaling.factor")))
+        c->rope_factor = (double)c->max_context / c->rope_original_context;
     if (c->rope_scaling == KVE_ROPE_LINEAR && c->n_freq_factor)
         return kve_fail(KVE_ERR_FILE, "%s: linear RoPE scaling together with 'rope_freqs' is not supported", g->name);
     return KVE_OK;

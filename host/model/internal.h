@@ -52,6 +52,9 @@ kve_status kve_gguf_load(kve_checkpoint *ck, const unsigned char *data, size_t s
 /* gguf_vocab.c: fills ck->vocab and ck->chat_template; needs ck->cfg.arch. Everything is copied. */
 kve_status kve_gguf_vocab(kve_checkpoint *ck, const kve_gguf *g);
 
+/* hf_model.c: the folder ck->path, which has a config.json. */
+kve_status kve_hf_load(kve_checkpoint *ck);
+
 /* resolve.c: what the user wrote to a .gguf file or a folder with config.json. */
 typedef enum kve_path_kind { KVE_PATH_GGUF, KVE_PATH_FOLDER } kve_path_kind;
 kve_status kve_model_resolve(const char *path, kve_str *out, kve_path_kind *kind);

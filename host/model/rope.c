@@ -32,13 +32,14 @@ static double frequency(const kve_config *c, int32_t i, int32_t total_len)
     }
 }
 
-/* LongRoPE without a stored factor: sqrt(1 + ln s / ln original), s = trained context / original context. */
+/* LongRoPE without a stored attention factor: sqrt(1 + ln s / ln original), s = trained context / original context. */
 static double amplitude(const kve_config *c)
 {
     if (c->rope_attn_factor > 0)
         return c->rope_attn_factor;
-    double stretch = c->rope_scaling == KVE_ROPE_LONGROPE ? (double)c->max_context / c->rope_original_context : 1;
-    return stretch > 1 ? sqrt(1 + log(stretch) / log((double)c->rope_original_context)) : 1;
+    if (c->rope_scaling != KVE_ROPE_LONGROPE || c->rope_factor <= 1)
+        return 1;
+    return sqrt(1 + log(c->rope_factor) / log((double)c->rope_original_context));
 }
 
 kve_status kve_rope_tables(const kve_config *cfg, int32_t n_positions, int32_t total_len, float *cos_out,
