@@ -105,7 +105,9 @@ static void axes(const kve_report *r, const kve_plot *plot, const extent *e, kve
     if (plot->small)
         kve_tw_puts(w, "unset xlabel\nunset ylabel\nset lmargin 6\n");
     else
-        kve_tw_printf(w, "set xlabel 'tokens kept per layer and KV head (log scale)'\nset ylabel '%s'\nset lmargin 9\n",
+        kve_tw_printf(w,
+                      "set xlabel 'tokens kept per layer and KV head (log scale)' textcolor rgb '#57606a'\n"
+                      "set ylabel '%s' textcolor rgb '#57606a'\nset lmargin 9\n",
                       kve_measures[plot->m].title);
 }
 
@@ -152,8 +154,7 @@ static void curves(const kve_report *r, const kve_plot *plot, kve_tw *w)
 static void script(const kve_report *r, const kve_plot *plots, size_t n, kve_tw *w)
 {
     kve_tw_puts(w, "set encoding utf8\nunset key\nset border 3 lc rgb '#c3c8cf'\nset tics nomirror scale 0.5 textcolor "
-                   "rgb '#57606a'\nset grid ytics lc rgb '#e6e9ed' lw 1 dt 1\nset logscale x 2\nset errorbars small\n"
-                   "set xlabel textcolor rgb '#57606a'\nset ylabel textcolor rgb '#57606a'\n");
+                   "rgb '#57606a'\nset grid ytics lc rgb '#e6e9ed' lw 1 dt 1\nset logscale x 2\n\n");
     for (size_t i = 0; i < n; i++) {
         extent e = find_extent(r, &plots[i]);
         if (!e.any)
