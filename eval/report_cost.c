@@ -106,7 +106,7 @@ static kve_status speed_row(const kve_report *r, size_t s, size_t p, size_t b, d
     if (t->n_cols > 8 && isnan(c->decode_rate))
         kve_table_at(t, row, 8)->text = DASH;
     else if (t->n_cols > 8)
-        KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, 8)->text, "%.4g tok/s", c->decode_rate));
+        KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, 8)->text, "%.1f tok/s", c->decode_rate));
     t->n_rows++;
     return KVE_OK;
 }
@@ -115,9 +115,9 @@ static kve_status rates_caption(const kve_report_scope *suite, kve_arena *arena,
 {
     const char *prefill = "unknown", *decode = "unknown";
     if (!isnan(suite->prefill_rate))
-        KVE_TRY(kve_report_text(arena, &prefill, "%.4g tokens/s (median)", suite->prefill_rate));
+        KVE_TRY(kve_report_text(arena, &prefill, "%.0f tokens/s (median)", suite->prefill_rate));
     if (!isnan(suite->decode_rate))
-        KVE_TRY(kve_report_text(arena, &decode, "%.4g tokens/s%s", suite->decode_rate,
+        KVE_TRY(kve_report_text(arena, &decode, "%.1f tokens/s%s", suite->decode_rate,
                                 suite->single_forks ? ""
                                                     : " over whole batches of forks (policies and budgets are decoded "
                                                       "together, so one of them has no rate of its own)"));

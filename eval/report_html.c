@@ -33,7 +33,7 @@ static const char g_style[] =
     ".swatch{width:36px;height:12px;vertical-align:-1px;margin-right:7px}\n"
     ".legend small{color:var(--soft)}\n"
     ".pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:14px}\n"
-    ".pair .card{margin:0}\n"
+    ".pair .card{margin:0}.pair .card:only-child{max-width:760px}\n"
     ".many{display:grid;grid-template-columns:repeat(auto-fill,minmax(270px,1fr));gap:10px;margin:6px 0 14px}\n"
     "figure{margin:0}figcaption{font-weight:600;font-size:14px;margin:0 0 4px}\n"
     ".many figure{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 8px 2px}\n"

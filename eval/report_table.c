@@ -239,10 +239,11 @@ kve_status kve_table_differences(const kve_report *r, size_t i_suite, kve_measur
     const char *what = m == KVE_M_NLL ? "nats per token" : "score";
     KVE_TRY(kve_report_text(arena, &out->title, "%s: %s, paired difference to %s", r->scopes[i_suite].name, what,
                             base == KVE_VS_FULL ? "the full cache" : "the best attention-free policy"));
-    out->caption = base == KVE_VS_FULL
-                       ? "over the samples that both have; * the interval excludes 0"
-                       : "over the samples that both have; * the interval excludes 0; the baseline is chosen at each "
-                         "budget after seeing the scores, which flatters it a little";
+    KVE_TRY(kve_report_text(arena, &out->caption, "%s; over the samples that both have; * the interval excludes 0%s",
+                            m == KVE_M_NLL ? "above 0 is worse" : "below 0 is worse",
+                            base == KVE_VS_FULL ? ""
+                                                : "; the baseline is chosen at each budget after seeing the scores, "
+                                                  "which flatters it a little"));
     out->head[0] = "policy";
     out->head[1] = "n";
     for (size_t col = 0; col < g.n_slots; col++)

@@ -86,6 +86,8 @@ static void test_interval_stays_inside_tasks(void **state)
         put(f, "s/hard", sample, "knorm", 64, 0.0);
         put(f, "s/easy", sample, "tova", 64, 0.1 * i); /* and some that vary do have one */
         put(f, "s/hard", sample, "tova", 64, 0.0);
+        put(f, "s/easy", sample, "twice", 64, 0.1 * i);
+        put(f, "s/hard", sample, "twice", 64, 0.1 * i);
     }
     kve_report r = load(f);
     const kve_report_stat *s = &cell(&r, "s", true, "knorm", 64)->stat[KVE_M_SCORE];
@@ -96,6 +98,9 @@ static void test_interval_stays_inside_tasks(void **state)
     near(s->mean, 0.225);
     double width = s->high - s->low; /* 1.96 standard errors to both sides: 2 * 1.96 * 0.2872 / sqrt(10) / 2 = 0.178 */
     assert_true(width > 0.13 && width < 0.22);
+    s = &cell(&r, "s", true, "twice", 64)->stat[KVE_M_SCORE]; /* tasks are drawn independently: sqrt(2) times as wide */
+    double ratio = (s->high - s->low) / width;
+    assert_true(ratio > 1.2 && ratio < 1.65); /* 2 if both tasks drew the same samples */
     kve_report_free(&r);
 }
 
