@@ -1,8 +1,11 @@
 """Makes tests/golden/models: tiny random models as Hugging Face folders, and the reference library's logits for them.
 
-Usage: python make_model.py OUT_DIR   (needs torch, transformers, tokenizers)
+Usage: python make_model.py OUT_DIR   (needs torch, transformers, tokenizers, gguf, numpy)
 Beside each model: ids.txt, one sequence of token ids a line; logits.bin, the logits of all its positions as f32
 [positions][V], sequence after sequence. They are computed by the saved folder, read back, in f32.
+values.txt: "tensor NAME ROW COLUMN VALUE" under kveval's own names (fused rows counted from their part's first), and
+"rope TOTAL POSITION INDEX COS SIN" of the rotary tables. OUT_DIR/dequant.txt: "TYPE BLOCK VALUES", one random block of
+each stored type in hex and what it decodes to, as the hex of f32 (needs the `gguf` package).
 The models differ on purpose: dtype, shards, tied head, GQA group, RoPE scaling, old and new style of config.json.
 """
 import json
@@ -10,6 +13,8 @@ import pathlib
 import shutil
 import sys
 
+import gguf
+import numpy
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config,
@@ -93,6 +98,56 @@ def old_style(path: pathlib.Path) -> None:
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
+def values(model, folder: pathlib.Path, lengths: list, generator: torch.Generator) -> None:
+    """Some elements of each kind of tensor, and of the rotary tables."""
+    config, layer = model.config, model.model.layers[1]
+    named = {"embed": model.model.embed_tokens.weight, "final_norm": model.model.norm.weight, "1.o": layer.self_attn.o_proj.weight,
+             "1.ffn_norm": layer.post_attention_layernorm.weight, "1.attn_norm": layer.input_layernorm.weight, "1.down": layer.mlp.down_proj.weight}
+    if not config.tie_word_embeddings:
+        named["head"] = model.lm_head.weight
+    if config.model_type == "phi3":
+        dim = config.hidden_size // config.num_attention_heads
+        q, kv = config.num_attention_heads * dim, config.num_key_value_heads * dim
+        named["1.q"], named["1.k"], named["1.v"] = torch.split(layer.self_attn.qkv_proj.weight, [q, kv, kv])
+        named["1.gate"], named["1.up"] = layer.mlp.gate_up_proj.weight.chunk(2)
+    else:
+        named |= {f"1.{p}": getattr(layer.self_attn, p + "_proj").weight for p in "qkv"}
+        named |= {f"1.{p}": getattr(layer.mlp, p + "_proj").weight for p in ("gate", "up")}
+    if config.model_type == "qwen2":
+        named |= {f"1.{p}_bias": getattr(layer.self_attn, p + "_proj").bias for p in "qkv"}
+    if config.model_type == "qwen3":
+        named |= {"1.q_norm": layer.self_attn.q_norm.weight, "1.k_norm": layer.self_attn.k_norm.weight}
+    lines = []
+    for name, t in named.items():
+        t = t.detach().reshape(-1, t.shape[-1])
+        for row in sorted({0, int(torch.randint(0, t.shape[0], (1,), generator=generator)), t.shape[0] - 1}):
+            column = int(torch.randint(0, t.shape[1], (1,), generator=generator))
+            lines.append(f"tensor {name} {row} {column} {float(t[row, column]).hex()}")
+    rope = model.model.rotary_emb
+    for total in lengths:
+        cos, sin = rope(torch.zeros(1, dtype=torch.float32), torch.arange(total)[None])
+        for position, index in ((0, 0), (1, 0), (total - 1, 1), (total // 2, cos.shape[-1] // 2 - 1), (total - 1, 3)):
+            lines.append(f"rope {total} {position} {index} {float(cos[0, position, index])!r} {float(sin[0, position, index])!r}")
+    (folder / "values.txt").write_text("\n".join(lines) + "\n")
+
+
+def dequant(out: pathlib.Path) -> None:
+    rng, plain = numpy.random.default_rng(5), {"F32": numpy.float32, "F16": numpy.float16}
+    lines = []
+    for name in "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K".split():
+        kind = gguf.GGMLQuantizationType[name]
+        _, size = gguf.GGML_QUANT_SIZES[kind]
+        while True:  # a random block whose scales are finite
+            raw = rng.integers(0, 256, (1, size if size > 4 else 32), dtype=numpy.uint8)
+            with numpy.errstate(all="ignore"):
+                x = gguf.quants.dequantize(raw.view(plain[name]) if name in plain else raw, kind)
+            x = numpy.asarray(x, dtype=numpy.float32)
+            if numpy.isfinite(x).all():
+                break
+        lines.append(f"{name} {raw.tobytes().hex()} {x.tobytes().hex()}")
+    (out / "dequant.txt").write_text("\n".join(lines) + "\n")
+
+
 def make(name: str, folder: pathlib.Path, cls: type, config, dtype: torch.dtype, style: str) -> None:
     generator = torch.Generator().manual_seed(len(name) * 1000 + ord(name[-1]))
     model = cls(config)
@@ -112,6 +167,7 @@ def make(name: str, folder: pathlib.Path, cls: type, config, dtype: torch.dtype,
         logits = [read(s[None], use_cache=False).logits[0] for s in sequences]
     (folder / "ids.txt").write_text("".join(" ".join(map(str, s.tolist())) + "\n" for s in sequences))
     (folder / "logits.bin").write_bytes(b"".join(x.contiguous().numpy().tobytes() for x in logits))
+    values(read, folder, lengths, generator)
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name}: {size} bytes, logits within [{min(x.min() for x in logits):.3f}, {max(x.max() for x in logits):.3f}]")
 
@@ -122,6 +178,7 @@ def main() -> int:
     for name, (cls, config, dtype, style) in cases().items():
         shutil.rmtree(out / name, ignore_errors=True)
         make(name, out / name, cls, config, dtype, style)
+    dequant(out)
     return 0
 
 
