@@ -10,7 +10,10 @@ static const struct {
 } g_commands[] = {
     {"info", "what a model file contains", kve_cmd_info},
     {"generate", "answer a prompt from a full or an evicted cache", kve_cmd_generate},
+    {"eval", "tasks x policies x budgets on a model: records, resumable", kve_cmd_eval},
+    {"report", "tables, CSV and a page of plots from a run's records", kve_cmd_report},
     {"ls", "list policies", kve_cmd_ls},
+    {"bench", "what prefill, decoding and ranking cost here", kve_cmd_bench},
 };
 
 static void print_help(FILE *to)

@@ -1,0 +1,202 @@
+/* kveval eval: tasks x policies x budgets on a model, every cell a record; the same command again goes on where the
+ * last one stopped. */
+#include "eval/prompt.h"
+#include "eval/report.h"
+#include "eval/runner.h"
+#include "host/base/log.h"
+#include "host/cli/eval_setup.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MODEL,
+    TASK,
+    POLICY,
+    BUDGET,
+    OUT,
+    SAMPLES,
+    WINDOW,
+    SEED,
+    SINK,
+    RECENT,
+    QUESTION,
+    REWARD,
+    BACKEND,
+    DTYPE,
+    THREADS,
+    CHAT,
+    DATA,
+    HAYSTACK,
+    CHUNK_ROWS,
+    MEMORY,
+    RETRY,
+    QUIET,
+    N_FLAGS
+};
+
+static const kve_flag g_flags[N_FLAGS] = {
+    [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
+    [TASK] = {"--task", "LIST", "ruler-4k, ruler-1k/vt, ruler (with --data), text:FILE", NULL},
+    [POLICY] = {"--policy", "LIST", "policies, or all (kveval ls policies)", "all"},
+    [BUDGET] = {"--budget", "LIST", "tokens kept per layer and KV head, e.g. 128,256,512", NULL},
+    [OUT] = {"--out", "DIR", "records, manifest and report; the same DIR resumes", NULL},
+    [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all", "0"},
+    [WINDOW] = {"--window", "N", "text: tokens of a window, 3/4 of it prefilled", "4096"},
+    [SEED] = {"--seed", "N", "of generated samples and of the random policy", "42"},
+    [SINK] = {"--sink", "N", "first tokens that every policy keeps", "4"},
+    [RECENT] = {"--recent", "N", "last tokens that every policy keeps", "16"},
+    [QUESTION] = {"--question", "in|out", "in: the question is prefilled too; out: it comes after the eviction", "in"},
+    [REWARD] = {"--reward", NULL, "also measure the lost future attention", NULL},
+    [BACKEND] = {"--backend", "B", "auto or cpu", "auto"},
+    [DTYPE] = {"--dtype", "T", "bf16 or f32: weights and KV cache", "bf16"},
+    [THREADS] = {"--threads", "N", "0 = one per core", "0"},
+    [CHAT] = {"--chat", "FAMILY", "chat template; default: the model's own", NULL},
+    [DATA] = {"--data", "PATH", "task files (RULER rows; SQuAD, HotpotQA for qa_1, qa_2)", NULL},
+    [HAYSTACK] = {"--haystack", "FILE", "essay text for RULER; default: built in", NULL},
+    [CHUNK_ROWS] = {"--chunk", "N", "rows of one forward pass; changes speed, not results", "512"},
+    [MEMORY] = {"--fork-mib", "N", "ranked caches and forks that may live at once", "1024"},
+    [RETRY] = {"--retry-failed", NULL, "run failed cells again", NULL},
+    [QUIET] = {"--quiet", NULL, "no progress, no table", NULL},
+};
+
+static volatile sig_atomic_t g_stop;
+
+static void on_signal(int sig)
+{
+    g_stop = 1;
+    signal(sig, SIG_DFL); /* a second one ends the program at once; the records are safe */
+}
+
+static kve_status open_tasks(const kve_flag *f, const kve_opened *o, kve_eval_setup *s)
+{
+    int32_t samples, window, seed;
+    kve_task_options opt = {
+        .tokens = kve_prompt_token_fns(o->tk), .data_path = f[DATA].value, .haystack_path = f[HAYSTACK].value};
+    KVE_TRY(kve_flag_int(&f[SAMPLES], 0, 1 << 24, &samples));
+    KVE_TRY(kve_flag_int(&f[WINDOW], 8, 1 << 24, &window));
+    KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
+    KVE_TRY(kve_prompt_overhead(o->tk, &o->chat, &opt.overhead_tok));
+    opt.n_samples = (size_t)samples;
+    opt.window_tok = (size_t)window;
+    opt.seed = (uint64_t)seed;
+    return kve_setup_tasks(f[TASK].value, &opt, s);
+}
+
+static kve_status eval_options(const kve_flag *f, kve_eval_options *out)
+{
+    int32_t seed, mib;
+    *out = (kve_eval_options){.question_in = strcmp(f[QUESTION].value, "in") == 0, .reward = f[REWARD].value != NULL};
+    if (!out->question_in && strcmp(f[QUESTION].value, "out") != 0)
+        return kve_fail(KVE_ERR_USAGE, "--question: '%s' is neither 'in' nor 'out'", f[QUESTION].value);
+    KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
+    KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &out->sink));
+    KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &out->recent));
+    KVE_TRY(kve_flag_int(&f[CHUNK_ROWS], 64, 1 << 16, &out->chunk));
+    KVE_TRY(kve_flag_int(&f[MEMORY], 1, 1 << 20, &mib));
+    out->seed = (uint64_t)seed;
+    out->fork_bytes = (size_t)mib << 20;
+    return KVE_OK;
+}
+
+/* Runs, merges whatever was written, and says what came out. */
+static kve_status run_and_merge(const kve_flag *f, const kve_run *run)
+{
+    kve_run_counts c;
+    kve_merge merge;
+    kve_status st = kve_run_all(run, &c);
+    kve_str why = {0};
+    if (c.before)
+        kve_note("resume: %lld of %lld cells were done already", (long long)c.before, (long long)c.total);
+    if (st != KVE_OK) /* the merge below may not hide it */
+        (void)kve_str_puts(&why, kve_diag());
+    kve_status merged = kve_store_merge(f[OUT].value, &merge);
+    if (merged == KVE_OK)
+        kve_note("%s/records.jsonl: %zu records, %zu of them failed; %zu duplicates and %zu torn lines dropped",
+                 f[OUT].value, merge.n_records, merge.n_failed, merge.n_duplicates, merge.n_damaged);
+    if (merged == KVE_OK && merge.n_records && !f[QUIET].value && (st == KVE_OK || st == KVE_ERR_PARTIAL)) {
+        kve_report_options report = {.dir = f[OUT].value, .out = stdout};
+        merged = kve_report_run(&report);
+    }
+    if (st != KVE_OK)
+        kve_fail(st, "%s", why.p ? why.p : "stopped");
+    kve_str_free(&why);
+    return st != KVE_OK ? st : merged;
+}
+
+static kve_status evaluate(const kve_flag *f, const kve_opened *o, const kve_eval_setup *s, const kve_eval_options *opt)
+{
+    kve_run run = {.datasets = s->data.items,
+                   .n_datasets = s->data.n,
+                   .policies = s->policies,
+                   .n_policies = s->n_policies,
+                   .budgets = s->budgets,
+                   .n_budgets = s->n_budgets,
+                   .retry_failed = f[RETRY].value != NULL,
+                   .stop = &g_stop};
+    KVE_TRY(kve_evaluator_open(o->model, o->tk, &o->chat, opt, &run.evaluator));
+    kve_status st = kve_store_open(f[OUT].value, &run.store);
+    if (st == KVE_OK)
+        st = run_and_merge(f, &run);
+    kve_store_close(run.store);
+    kve_evaluator_close(run.evaluator);
+    return st;
+}
+
+static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_opened *o, kve_eval_setup *s)
+{
+    kve_eval_options opt;
+    int32_t threads;
+    kve_run_facts facts = {argc,
+                           argv,
+                           f[TASK].value,
+                           f[POLICY].value,
+                           f[BUDGET].value,
+                           f[SAMPLES].value,
+                           f[WINDOW].value,
+                           f[SEED].value,
+                           f[SINK].value,
+                           f[RECENT].value,
+                           f[QUESTION].value,
+                           f[DTYPE].value,
+                           f[DATA].value,
+                           f[HAYSTACK].value,
+                           f[REWARD].value != NULL};
+    KVE_TRY(kve_setup_policies(f[POLICY].value, s));
+    KVE_TRY(kve_setup_budgets(f[BUDGET].value, s));
+    KVE_TRY(eval_options(f, &opt));
+    KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
+    if (strcmp(f[BACKEND].value, "auto") != 0 && strcmp(f[BACKEND].value, "cpu") != 0)
+        return kve_fail(KVE_ERR_USAGE, "--backend: '%s' is not built in; use auto or cpu", f[BACKEND].value);
+    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, o));
+    KVE_TRY(open_tasks(f, o, s));
+    KVE_TRY(kve_setup_manifest(f[OUT].value, o, &facts));
+    return evaluate(f, o, s, &opt);
+}
+
+int kve_cmd_eval(int argc, char **argv)
+{
+    kve_flag f[N_FLAGS];
+    bool help;
+    kve_opened o = {0};
+    kve_eval_setup s = {0};
+    memcpy(f, g_flags, sizeof f);
+    KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
+    if (help) {
+        kve_flags_print("kveval eval --task LIST --budget LIST --out DIR [flags]", f, N_FLAGS);
+        return KVE_OK;
+    }
+    const int needed[] = {TASK, BUDGET, OUT};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!f[needed[i]].value)
+            return kve_fail(KVE_ERR_USAGE, "%s is missing (%s)", f[needed[i]].name, f[needed[i]].help);
+    kve_log_quiet(f[QUIET].value != NULL);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    kve_status st = prepare_and_run(f, argc, argv, &o, &s);
+    kve_eval_setup_free(&s);
+    kve_close_model(&o);
+    return st;
+}

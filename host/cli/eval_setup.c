@@ -1,0 +1,203 @@
+/* Lists, data sets and the manifest of kveval eval. Contract: eval_setup.h. */
+#include "host/cli/eval_setup.h"
+
+#include "eval/manifest.h"
+#include "host/base/file.h"
+#include "host/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void kve_eval_setup_free(kve_eval_setup *s)
+{
+    kve_dataset_list_close(&s->data);
+    kve_arena_free(&s->arena);
+    *s = (kve_eval_setup){0};
+}
+
+/* Calls f for every item of a comma-separated list; an empty item is an error. */
+typedef kve_status (*item_fn)(void *ctx, const char *item);
+static kve_status for_each(const char *flag, const char *list, item_fn f, void *ctx)
+{
+    char *copy = NULL, *rest;
+    KVE_TRY(kve_strndup(list, strlen(list), &copy));
+    kve_status st = KVE_OK;
+    rest = copy;
+    for (char *item; st == KVE_OK && (item = strsep(&rest, ",")) != NULL;)
+        st = *item ? f(ctx, item)
+                   : kve_fail(KVE_ERR_USAGE, "%s: '%s' has an empty item; write names with one comma between them",
+                              flag, list);
+    free(copy);
+    return st;
+}
+
+static kve_status add_policy(kve_eval_setup *s, const kve_policy *p)
+{
+    for (size_t i = 0; i < s->n_policies; i++)
+        if (s->policies[i] == p)
+            return KVE_OK;
+    if (s->n_policies == KVE_MAX_POLICIES)
+        return kve_fail(KVE_ERR_USAGE, "--policy: more than %d policies", KVE_MAX_POLICIES);
+    s->policies[s->n_policies++] = p;
+    return KVE_OK;
+}
+
+static kve_status policy_item(void *ctx, const char *item)
+{
+    kve_eval_setup *s = ctx;
+    const kve_policy *p;
+    if (strcmp(item, "all") == 0) {
+        for (size_t i = 0; i < kve_policy_count(); i++)
+            KVE_TRY(add_policy(s, kve_policy_at(i)));
+        return KVE_OK;
+    }
+    KVE_TRY(kve_policy_find(item, &p));
+    return add_policy(s, p);
+}
+
+kve_status kve_setup_policies(const char *list, kve_eval_setup *s)
+{
+    return for_each("--policy", list, policy_item, s);
+}
+
+static kve_status budget_item(void *ctx, const char *item)
+{
+    kve_eval_setup *s = ctx;
+    kve_flag one = {.name = "--budget", .value = item};
+    int32_t b;
+    KVE_TRY(kve_flag_int(&one, 1, 1 << 24, &b));
+    for (size_t i = 0; i < s->n_budgets; i++)
+        if (s->budgets[i] == b)
+            return KVE_OK;
+    if (s->n_budgets == KVE_MAX_BUDGETS)
+        return kve_fail(KVE_ERR_USAGE, "--budget: more than %d budgets", KVE_MAX_BUDGETS);
+    s->budgets[s->n_budgets++] = b;
+    return KVE_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    return (*(const int32_t *)a > *(const int32_t *)b) - (*(const int32_t *)a < *(const int32_t *)b);
+}
+
+kve_status kve_setup_budgets(const char *list, kve_eval_setup *s)
+{
+    KVE_TRY(for_each("--budget", list, budget_item, s));
+    qsort(s->budgets, s->n_budgets, sizeof *s->budgets, ascending);
+    return KVE_OK;
+}
+
+typedef struct task_ctx {
+    kve_eval_setup *s;
+    const kve_task_options *options;
+} task_ctx;
+
+static kve_status task_item(void *ctx, const char *item)
+{
+    const task_ctx *t = ctx;
+    kve_dataset_list one = {0};
+    KVE_TRY(kve_task_open(item, t->options, &one));
+    kve_status st = KVE_OK;
+    for (size_t i = 0; i < one.n; i++) {
+        if (st == KVE_OK)
+            st = kve_dataset_list_add(&t->s->data, one.items[i]);
+        else
+            kve_dataset_close(one.items[i]);
+    }
+    one.n = 0; /* they belong to the setup now */
+    for (size_t i = 0; i < one.n_skipped && st == KVE_OK; i++) {
+        kve_warn("%s is left out: %s", one.skipped[i].name, one.skipped[i].reason);
+        st = kve_dataset_list_skip(&t->s->data, one.skipped[i].name, one.skipped[i].reason);
+    }
+    kve_dataset_list_close(&one);
+    return st;
+}
+
+kve_status kve_setup_tasks(const char *list, const kve_task_options *options, kve_eval_setup *s)
+{
+    task_ctx ctx = {s, options};
+    KVE_TRY(for_each("--task", list, task_item, &ctx));
+    for (size_t i = 0; i < s->data.n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(s->data.items[i]->name, s->data.items[j]->name) == 0)
+                return kve_fail(KVE_ERR_USAGE, "--task: '%s' is named twice", s->data.items[i]->name);
+    return KVE_OK;
+}
+
+static kve_status command_line(const kve_run_facts *f, kve_str *out)
+{
+    KVE_TRY(kve_str_puts(out, "kveval eval"));
+    for (int i = 0; i < f->argc; i++) {
+        bool plain = strspn(f->argv[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=+@%") ==
+                     strlen(f->argv[i]);
+        KVE_TRY(kve_str_printf(out, plain && f->argv[i][0] ? " %s" : " '%s'", f->argv[i]));
+    }
+    return KVE_OK;
+}
+
+static void cpu_model(char *out, size_t size)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    snprintf(out, size, "unknown processor");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            snprintf(out, size, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+            break;
+        }
+    if (f)
+        fclose(f);
+}
+
+/* A file's hash; a folder is named only: its files are hashed where they are read. */
+static kve_status hash_input(const char *path, char hex[KVE_SHA256_HEX])
+{
+    hex[0] = 0;
+    return path && !kve_path_is_dir(path) ? kve_sha256_file(path, hex) : KVE_OK;
+}
+
+kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *f)
+{
+    kve_str command = {0};
+    char sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX], hay_sha[KVE_SHA256_HEX], cpu[128];
+    const kve_vocab *v = kve_checkpoint_vocab(o->ck);
+    cpu_model(cpu, sizeof cpu);
+    kve_status st = kve_checkpoint_sha256(o->ck, sha);
+    if (st == KVE_OK)
+        st = hash_input(f->data, data_sha);
+    if (st == KVE_OK)
+        st = hash_input(f->haystack, hay_sha);
+    if (st == KVE_OK)
+        st = command_line(f, &command);
+    const kve_manifest_field fields[] = {
+        {"command", command.p, false},
+        {"version", KVEVAL_VERSION, false},
+        {"commit", KVEVAL_COMMIT[0] ? KVEVAL_COMMIT : NULL, false},
+        {"model", kve_checkpoint_path(o->ck), false},
+        {"model_name", kve_checkpoint_config(o->ck)->name, false},
+        {"model_sha256", sha, true},
+        {"chat_family", kve_chat_family_name(o->chat.family), true},
+        {"chat_template_sha256", o->chat.sha256, true},
+        {"add_bos", v->add_bos ? "yes" : "no", true},
+        {"backend", o->be->vt->describe(o->be), false},
+        {"hardware", cpu, false},
+        {"dtype", f->dtype, true},
+        {"seed", f->seed, true},
+        {"sink", f->sink, true},
+        {"recent", f->recent, true},
+        {"question", f->question, true},
+        {"reward", f->reward ? "yes" : "no", true},
+        {"window", f->window, true},
+        {"data_sha256", f->data ? data_sha : NULL, true},
+        {"haystack_sha256", f->haystack ? hay_sha : NULL, true},
+        {"task", f->task, false},
+        {"policy", f->policy, false},
+        {"budget", f->budget, false},
+        {"samples", f->samples, false},
+    };
+    if (st == KVE_OK)
+        st = kve_manifest_update(dir, fields, sizeof fields / sizeof *fields);
+    kve_str_free(&command);
+    return st;
+}

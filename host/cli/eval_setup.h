@@ -1,0 +1,38 @@
+/* kveval eval's preparations: lists of names and numbers, data sets, the manifest. Used by cmd_eval.c only. */
+#ifndef KVE_CLI_EVAL_SETUP_H
+#define KVE_CLI_EVAL_SETUP_H
+
+#include "datasets/dataset.h"
+#include "eval/evaluator.h"
+#include "host/cli/cli.h"
+
+enum { KVE_MAX_POLICIES = 64, KVE_MAX_BUDGETS = 256 };
+
+typedef struct kve_eval_setup {
+    const kve_policy *policies[KVE_MAX_POLICIES];
+    size_t n_policies;
+    int32_t budgets[KVE_MAX_BUDGETS]; /* ascending, no repeats */
+    size_t n_budgets;
+    kve_dataset_list data;
+    kve_arena arena;
+} kve_eval_setup; /* zero-initialise; kve_eval_setup_free */
+
+void kve_eval_setup_free(kve_eval_setup *s);
+
+/* "knorm,tova" or "all". */
+kve_status kve_setup_policies(const char *list, kve_eval_setup *s);
+/* "128,256": token counts; a ratio is refused with the reason. */
+kve_status kve_setup_budgets(const char *list, kve_eval_setup *s);
+/* "ruler-1k,text:book.txt": opens every task; what had to be left out is said on stderr. */
+kve_status kve_setup_tasks(const char *list, const kve_task_options *options, kve_eval_setup *s);
+
+/* What the run is, for the manifest: values as the user gave them. */
+typedef struct kve_run_facts {
+    int argc;
+    char **argv;
+    const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack;
+    bool reward;
+} kve_run_facts;
+kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *facts);
+
+#endif
