@@ -113,9 +113,11 @@ static kve_status write_files(const kve_report *r, const kve_report_options *opt
     return write_file(folder, "index.html", text);
 }
 
-static kve_status print_markdown(const kve_report *r, const kve_provenance *provenance, FILE *out, kve_str *text)
+static kve_status print_markdown(const kve_report *r, const kve_provenance *provenance,
+                                 const kve_report_options *options, kve_str *text)
 {
-    KVE_TRY(kve_report_markdown(r, provenance, text));
+    FILE *out = options->out;
+    KVE_TRY(kve_report_markdown(r, provenance, options->brief, text));
     if (fwrite(text->p, 1, text->len, out) != text->len || fflush(out) != 0)
         return kve_fail(KVE_ERR_FILE, "the report's output: cannot write all of it (is the disk full?)");
     kve_str_clear(text);
@@ -131,7 +133,7 @@ static kve_status report(const kve_report_options *options, kve_report *r, kve_a
     KVE_TRY(kve_report_summarise(r));
     KVE_TRY(read_manifest(options->dir, arena, values));
     if (options->out)
-        KVE_TRY(print_markdown(r, &provenance, options->out, text));
+        KVE_TRY(print_markdown(r, &provenance, options, text));
     KVE_TRY(kve_path_join(folder, options->dir, "report"));
     return write_files(r, options, &provenance, folder->p, arena, text);
 }

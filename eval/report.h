@@ -5,12 +5,14 @@
 
 #include "host/base/status.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 typedef struct kve_report_options {
     const char *dir;     /* holds records.jsonl; gets report/summary.csv, report/differences.csv, report/index.html */
     const char *gnuplot; /* the program; NULL: "gnuplot" on the PATH. Missing: the page is written without plots */
     FILE *out;           /* Markdown tables; NULL: none. Not closed */
+    bool brief;          /* on `out` only what one screen holds: each suite's score and lost attention */
 } kve_report_options;
 
 /* KVE_ERR_FILE: records.jsonl is missing, empty or malformed (the message names file:line), or report/ cannot be

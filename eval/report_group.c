@@ -16,7 +16,7 @@ const kve_measure_info kve_measures[KVE_N_MEASURES] = {
     [KVE_M_SCORE] = {"score", "Score", false, false, "%.3f"},
     [KVE_M_NLL] = {"perplexity", "Perplexity", true, false, "%.3f"},
     [KVE_M_LOST] = {"reward_lost", "Lost future attention", true, false, "%.4f"},
-    [KVE_M_NORM] = {"reward_norm", "Lost future attention, relative to the oracle", true, false, "%.3f"},
+    [KVE_M_NORM] = {"reward_norm", "Lost future attention, relative to the oracle", true, false, "%.5f"},
     [KVE_M_SUM] = {"reward_sum", "Lost future attention, summed over all budgets", true, true, "%.4g"},
     [KVE_M_SUM_NORM] = {"reward_sum_norm", "Summed loss, relative to the oracle", true, true, "%.4f"},
 };

@@ -128,6 +128,29 @@ static kve_status print_suite(const kve_report *r, size_t s, kve_arena *arena, k
     return kve_table_markdown(&t, "###", arena, w);
 }
 
+/* The overall tables alone. */
+static kve_status print_brief(const kve_report *r, kve_arena *arena, kve_tw *w)
+{
+    static const kve_measure measures[] = {KVE_M_SCORE, KVE_M_NLL, KVE_M_LOST};
+    kve_report_notes notes;
+    kve_table t;
+    for (size_t s = r->n_tasks; s < r->n_scopes; s++) {
+        KVE_TRY(kve_report_notes_suite(r, s, arena, &notes));
+        print_notes(&notes, w);
+        for (size_t m = 0; m < sizeof measures / sizeof *measures; m++) {
+            if (!r->scopes[s].has[measures[m]])
+                continue;
+            KVE_TRY(kve_table_values(r, s, measures[m], arena, &t));
+            KVE_TRY(kve_table_markdown(&t, "##", arena, w));
+        }
+    }
+    KVE_TRY(kve_table_failures(r, arena, &t));
+    KVE_TRY(kve_table_markdown(&t, "##", arena, w));
+    kve_tw_puts(w, "\xe2\x80\xa0 sees the prefill's attention; \xe2\x80\xa1 an upper bound that sees the future. "
+                   "All tables: kveval report DIR\n");
+    return w->status;
+}
+
 static kve_status print_all(const kve_report *r, const kve_provenance *provenance, kve_arena *arena, kve_tw *w)
 {
     kve_report_notes notes;
@@ -153,11 +176,11 @@ static kve_status print_all(const kve_report *r, const kve_provenance *provenanc
     return w->status;
 }
 
-kve_status kve_report_markdown(const kve_report *r, const kve_provenance *provenance, kve_str *out)
+kve_status kve_report_markdown(const kve_report *r, const kve_provenance *provenance, bool brief, kve_str *out)
 {
     kve_arena arena = {0};
     kve_tw w = {.out = out};
-    kve_status st = print_all(r, provenance, &arena, &w);
+    kve_status st = brief ? print_brief(r, &arena, &w) : print_all(r, provenance, &arena, &w);
     kve_arena_free(&arena);
     return st;
 }

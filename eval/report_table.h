@@ -63,7 +63,7 @@ typedef struct kve_provenance {
     const char *const *values; /* NULL: absent */
     size_t n;
 } kve_provenance;
-kve_status kve_report_markdown(const kve_report *r, const kve_provenance *provenance, kve_str *out);
+kve_status kve_report_markdown(const kve_report *r, const kve_provenance *provenance, bool brief, kve_str *out);
 
 /* The words that explain marks and statistics, shared by the terminal and the page. */
 extern const char *const kve_report_legend[];

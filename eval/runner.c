@@ -119,7 +119,6 @@ static kve_status run_index(loop *l, size_t i)
         if (kve_dataset_sample(set, i, &s) != KVE_OK) {
             KVE_TRY(run_unmade(l, set, i));
         } else {
-            s.task = set->name; /* "ruler-4k/vt": the length belongs to the name */
             kve_status st = run_sample(l, &s);
             kve_sample_free(&s);
             KVE_TRY(st);

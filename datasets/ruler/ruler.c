@@ -277,7 +277,7 @@ static kve_status ruler_sample(kve_dataset *self, size_t i, kve_sample *out)
 {
     kve_ruler *r = (kve_ruler *)self;
     kve_ruler_job job = {.r = r, .index = i, .s = out};
-    out->task = r->task->name;
+    out->task = r->base.name;
     out->task_version = KVE_RULER_VERSION;
     out->max_new_tokens = r->task->max_new_tokens;
     out->metric = r->task->metric;
@@ -291,6 +291,22 @@ static void ruler_close(kve_dataset *self)
     kve_ruler *r = (kve_ruler *)self;
     kve_arena_free(&r->arena);
     free(r);
+}
+
+/* "ruler-4k/vt": a task of another length is another task. */
+static kve_status name_dataset(kve_ruler *r)
+{
+    kve_str text = {0};
+    char *name = NULL;
+    bool k = r->opt.length_tok % 1024 == 0;
+    kve_status st =
+        kve_str_printf(&text, "ruler-%lld%s/%s", (long long)(k ? r->opt.length_tok / 1024 : r->opt.length_tok),
+                       k ? "k" : "", r->task->name);
+    if (st == KVE_OK)
+        st = kve_arena_strndup(&r->arena, text.p, text.len, &name);
+    kve_str_free(&text);
+    r->base.name = name;
+    return st;
 }
 
 static kve_status check_options(const kve_ruler_options *o, const kve_ruler_task **task)
@@ -312,13 +328,13 @@ kve_status kve_ruler_open(const kve_ruler_options *options, kve_dataset **out)
     KVE_TRY(check_options(options, &task));
     KVE_TRY(kve_alloc(1, sizeof *r, &r));
     size_t n = options->n_samples ? options->n_samples : DEFAULT_SAMPLES;
-    r->base = (kve_dataset){.name = task->name, .n_samples = n, .sample = ruler_sample, .close = ruler_close};
+    r->base = (kve_dataset){.n_samples = n, .sample = ruler_sample, .close = ruler_close};
     r->task = task;
     r->opt = *options;
-    kve_status st = KVE_OK;
-    if (task->generate == kve_ruler_qa)
+    kve_status st = name_dataset(r);
+    if (st == KVE_OK && task->generate == kve_ruler_qa)
         st = kve_qa_open(task->variant, options->data_path, &r->arena, &r->qa);
-    else if (task->generate == kve_ruler_niah && kve_ruler_niah_needs_essay(task->variant))
+    else if (st == KVE_OK && task->generate == kve_ruler_niah && kve_ruler_niah_needs_essay(task->variant))
         st = kve_sentences_load(options->haystack_path, &r->arena, &r->hay);
     if (st == KVE_OK && r->qa && r->qa->n_questions < n)
         r->base.n_samples = r->qa->n_questions;

@@ -117,7 +117,7 @@ static kve_status run_and_merge(const kve_flag *f, const kve_run *run)
         kve_note("%s/records.jsonl: %zu records, %zu of them failed; %zu duplicates and %zu torn lines dropped",
                  f[OUT].value, merge.n_records, merge.n_failed, merge.n_duplicates, merge.n_damaged);
     if (merged == KVE_OK && merge.n_records && !f[QUIET].value && (st == KVE_OK || st == KVE_ERR_PARTIAL)) {
-        kve_report_options report = {.dir = f[OUT].value, .out = stdout};
+        kve_report_options report = {.dir = f[OUT].value, .out = stdout, .brief = true};
         merged = kve_report_run(&report);
     }
     if (st != KVE_OK)
