@@ -10,7 +10,6 @@
 
 void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cell *cell, kve_record *r)
 {
-    int32_t sink, recent;
     kve_record_clear(r);
     r->sample_id = s->id;
     r->task = s->task;
@@ -20,9 +19,8 @@ void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cel
     r->info = kve_policy_info(cell->policy);
     r->note = s->note;
     if (!cell->policy->keeps_all) {
-        kve_protection(cell->policy, e->opt.sink, e->opt.recent, &sink, &recent);
-        r->sink = sink;
-        r->recent = recent;
+        r->sink = e->opt.sink;
+        r->recent = kve_protected_recent(cell->policy, e->opt.recent);
     }
     r->question_in_prefill = e->opt.question_in && *s->question;
     r->references = s->references;

@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void kve_protection(const kve_policy *p, int32_t sink, int32_t recent, int32_t *out_sink, int32_t *out_recent)
+int32_t kve_protected_recent(const kve_policy *p, int32_t recent)
 {
-    *out_sink = p->own_sink > sink ? p->own_sink : sink;
-    *out_recent = p->own_recent > recent ? p->own_recent : recent;
+    return p->own_recent > recent ? p->own_recent : recent;
 }
 
 static size_t head_rows(const kve_model *m)
@@ -113,13 +112,11 @@ kve_status kve_rank_context(const kve_scoring *s, const kve_policy *p, int32_t b
                             kve_ranked *out, int64_t *score_us)
 {
     float *scores = NULL;
-    int32_t sink, recent;
     int64_t start = kve_now_us();
-    kve_protection(p, s->sink, s->recent, &sink, &recent);
     kve_status st = score(s, p, &scores);
     *score_us = kve_now_us() - start;
     if (st == KVE_OK)
-        st = kve_ranked_make(s->m, s->ctx, scores, b_max, sink, recent, out);
+        st = kve_ranked_make(s->m, s->ctx, scores, b_max, s->sink, kve_protected_recent(p, s->recent), out);
     s->m->be->vt->free(s->m->be, scores);
     if (st != KVE_OK)
         return st;

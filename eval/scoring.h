@@ -11,11 +11,12 @@ typedef struct kve_scoring {
     const char *sample_name; /* task/sample_id */
     const float *importance; /* device [L][Hkv][n], or NULL: policies that need the future are refused */
     uint64_t seed;
-    int32_t sink, recent; /* the run's; a policy's own protection only adds to it */
+    int32_t sink, recent; /* the run's; a policy's own recent window only adds to it */
 } kve_scoring;
 
-/* Protected tokens of this policy's ranking: the larger of the run's and the policy's own. */
-void kve_protection(const kve_policy *p, int32_t sink, int32_t recent, int32_t *out_sink, int32_t *out_recent);
+/* Recent tokens protected in this policy's ranking: the larger of the run's and the policy's own. (Own sinks are high
+ * scores instead: ahead of the run's recent tokens they would let a policy beat the oracle at tiny budgets.) */
+int32_t kve_protected_recent(const kve_policy *p, int32_t recent);
 
 /* Scores all layers and gathers the context into rank order up to b_max (cut to n); the order is checked to be a
  * permutation. *score_us: the time of scoring alone. host_order: NULL, or [L][Hkv][n] to receive the ranking. The

@@ -33,10 +33,10 @@ typedef struct kve_policy_view {
 typedef struct kve_policy kve_policy;
 struct kve_policy {
     const char *name, *summary;
-    unsigned needs; /* kve_need bits */
-    int32_t own_sink,
-        own_recent; /* tokens the policy itself protects: the ranking uses the larger of this and the run's */
-    bool keeps_all; /* full: budgets do not apply */
+    unsigned needs;     /* kve_need bits */
+    int32_t own_recent; /* last tokens that the policy keeps by definition: the ranking uses the larger of this and the
+                           run's */
+    bool keeps_all;     /* full: budgets do not apply */
     /* scores: device [Hkv][n]. A policy with state embeds this struct as its first member. */
     kve_status (*score)(const kve_policy *p, const kve_policy_view *v, float *scores);
 };

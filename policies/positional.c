@@ -31,10 +31,12 @@ static float uniform(kve_rng *r, int32_t j)
     return kve_rng_float(r);
 }
 
-static float newest_first(kve_rng *r, int32_t j)
+/* The attention sinks stand above all positions, the first on top. */
+static float sinks_then_newest(kve_rng *r, int32_t j)
 {
+    enum { SINKS = 4 };
     (void)r;
-    return (float)j; /* exact up to 2^24 tokens */
+    return j < SINKS ? 1e30f * (float)(SINKS - j) : (float)j; /* exact up to 2^24 tokens */
 }
 
 static float oldest_first(kve_rng *r, int32_t j)
@@ -58,13 +60,11 @@ static kve_status score_random(const kve_policy *p, const kve_policy_view *v, fl
 static kve_status score_streaming(const kve_policy *p, const kve_policy_view *v, float *scores)
 {
     (void)p;
-    return score_positions(v, newest_first, scores);
+    return score_positions(v, sinks_then_newest, scores);
 }
 
 const kve_policy kve_policy_full = {
     .name = "full", .summary = "keeps everything: the reference", .keeps_all = true, .score = score_full};
 const kve_policy kve_policy_random = {.name = "random", .summary = "uniform random scores", .score = score_random};
-const kve_policy kve_policy_streaming_llm = {.name = "streaming_llm",
-                                             .summary = "4 sinks, then the most recent tokens",
-                                             .own_sink = 4,
-                                             .score = score_streaming};
+const kve_policy kve_policy_streaming_llm = {
+    .name = "streaming_llm", .summary = "4 sinks, then the most recent tokens", .score = score_streaming};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that kveval builds and tests with, if one is missing. Sourced by tests/run.sh and .ci/run.
 set -euo pipefail
-packages=(build-essential cmake ninja-build pkg-config libcjson-dev libpcre2-dev libssl-dev libdnnl-dev libcmocka-dev gnuplot-nox clang-format python3)
+packages=(build-essential cmake ninja-build pkg-config libcjson-dev libpcre2-dev libssl-dev libcmocka-dev gnuplot-nox clang-format python3 python3-pip)
 missing=()
 for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")

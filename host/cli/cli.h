@@ -34,6 +34,7 @@ void kve_close_model(kve_opened *o);
 
 int kve_cmd_info(int argc, char **argv);
 int kve_cmd_generate(int argc, char **argv);
+int kve_cmd_logits(int argc, char **argv);
 int kve_cmd_ls(int argc, char **argv);
 int kve_cmd_report(int argc, char **argv);
 int kve_cmd_bench(int argc, char **argv);

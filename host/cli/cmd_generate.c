@@ -1,10 +1,8 @@
 /* kveval generate: prefill a prompt, evict by a policy to a budget, answer greedily. */
+#include "eval/scoring.h"
 #include "host/cli/cli.h"
 #include "host/engine/decode.h"
-#include "host/engine/ranked.h"
-#include "policies/policy.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,41 +14,6 @@ typedef struct job {
     int32_t budget, max_new, sink, recent;
     kve_ids prompt, tail; /* prefilled; fed after the eviction */
 } job;
-
-static kve_status score_all(const kve_model *m, const kve_context *ctx, const kve_policy *policy, float *scores,
-                            float *scratch)
-{
-    const kve_shape *s = &m->cfg.shape;
-    for (int32_t i = 0; i < s->L; i++) {
-        kve_policy_view view = {.be = m->be,
-                                .shape = s,
-                                .kv = ctx->kv,
-                                .scratch = scratch,
-                                .scale = 1.0f / sqrtf((float)s->D),
-                                .q_window = ctx->q_window + (size_t)i * (size_t)ctx->W * (size_t)s->Hq * (size_t)s->D,
-                                .n = ctx->n,
-                                .W = ctx->W,
-                                .i_layer = i,
-                                .kv_dtype = m->dtype,
-                                .seed = 42};
-        KVE_TRY(kve_policy_score(policy, &view, scores + (size_t)i * (size_t)s->Hkv * (size_t)ctx->n));
-    }
-    return KVE_OK;
-}
-
-/* Ranks by the policy. *scores is the caller's to free with the backend. */
-static kve_status evict(const kve_model *m, const kve_context *ctx, const job *j, float **scores, kve_ranked *ranked)
-{
-    const kve_shape *s = &m->cfg.shape;
-    float *scratch = NULL;
-    int32_t sink = j->policy->own_sink > j->sink ? j->policy->own_sink : j->sink;
-    int32_t recent = j->policy->own_recent > j->recent ? j->policy->own_recent : j->recent;
-    KVE_TRY(m->be->vt->alloc(m->be, (size_t)s->L * (size_t)s->Hkv * (size_t)ctx->n * sizeof(float), scores));
-    KVE_TRY(m->be->vt->alloc(m->be, (size_t)s->Hq * (size_t)ctx->n * sizeof(float), &scratch));
-    kve_status st = score_all(m, ctx, j->policy, *scores, scratch);
-    m->be->vt->free(m->be, scratch);
-    return st == KVE_OK ? kve_ranked_make(m, ctx, *scores, j->budget, sink, recent, ranked) : st;
-}
 
 static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_kv prefix, int32_t n, int32_t kept)
 {
@@ -89,21 +52,22 @@ static kve_status run(const kve_opened *o, const job *j)
     kve_session *s = NULL;
     kve_context ctx = {0};
     kve_ranked ranked = {0};
-    float *scores = NULL;
+    int64_t score_us;
+    kve_scoring scoring = {
+        .m = m, .ctx = &ctx, .sample_name = "prompt", .seed = 42, .sink = j->sink, .recent = j->recent};
     KVE_TRY(kve_session_open(m, &opt, &s));
     kve_status st = kve_context_alloc(m, n, &ctx);
     if (st == KVE_OK)
         st = kve_prefill(s, j->prompt.p, n, &ctx);
     bool all = j->policy->keeps_all || j->budget >= n;
     if (st == KVE_OK && !all)
-        st = evict(m, &ctx, j, &scores, &ranked);
+        st = kve_rank_context(&scoring, j->policy, j->budget, NULL, &ranked, &score_us);
     if (st == KVE_OK)
         st = answer(o, s, j, all ? ctx.kv : ranked.kv, n, all ? n : j->budget);
     if (st == KVE_OK)
         fprintf(stderr, "kept %d of %d tokens per layer and KV head (%s)\n", all ? n : j->budget, n, j->policy->name);
     if (!all)
         kve_ranked_free(m, &ranked);
-    m->be->vt->free(m->be, scores);
     kve_context_free(m, &ctx);
     kve_session_close(s);
     return st;
@@ -152,10 +116,6 @@ int kve_cmd_generate(int argc, char **argv)
         return help ? KVE_OK : (int)kve_fail(KVE_ERR_USAGE, "--prompt is missing");
     }
     KVE_TRY(kve_policy_find(f[POLICY].value, &j.policy));
-    if (j.policy->needs & KVE_NEED_FUTURE)
-        return kve_fail(KVE_ERR_USAGE,
-                        "--policy %s looks at the answer before it exists; it is an upper bound for evaluations",
-                        j.policy->name);
     KVE_TRY(kve_flag_int(&f[BUDGET], 1, 1 << 24, &j.budget));
     KVE_TRY(kve_flag_int(&f[NEW], 1, 1 << 16, &j.max_new));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &j.sink));

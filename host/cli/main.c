@@ -10,6 +10,7 @@ static const struct {
 } g_commands[] = {
     {"info", "what a model file contains", kve_cmd_info},
     {"generate", "answer a prompt from a full or an evicted cache", kve_cmd_generate},
+    {"logits", "the logits of a text as a NumPy file", kve_cmd_logits},
     {"eval", "tasks x policies x budgets on a model: records, resumable", kve_cmd_eval},
     {"report", "tables, CSV and a page of plots from a run's records", kve_cmd_report},
     {"ls", "list policies", kve_cmd_ls},

@@ -125,7 +125,8 @@ static inline size_t occurrences_of(const char *text, const char *part)
 static inline uint64_t hash_sample(const kve_sample *s)
 {
     kve_str all = {0};
-    assert_ok(kve_str_printf(&all, "%s|%s|%s|%s|%s|%lld", s->id, s->task, s->context, s->question, s->answer_prefix,
+    const char *task = strrchr(s->task, '/') ? strrchr(s->task, '/') + 1 : s->task;
+    assert_ok(kve_str_printf(&all, "%s|%s|%s|%s|%s|%lld", s->id, task, s->context, s->question, s->answer_prefix,
                              (long long)s->max_new_tokens));
     for (size_t i = 0; i < s->n_references; i++)
         assert_ok(kve_str_printf(&all, "|%s", s->references[i]));

@@ -89,7 +89,8 @@ static void test_all_of_ruler(void **state)
     assert_non_null(strstr(l.skipped[1].reason, "needs --data: HotpotQA"));
     for (size_t i = 0; i < l.n; i++) {
         kve_sample s;
-        assert_string_equal(l.items[i]->name, kve_ruler_task_name(i));
+        assert_memory_equal(l.items[i]->name, "ruler-1k/", 9);
+        assert_string_equal(l.items[i]->name + 9, kve_ruler_task_name(i));
         assert_int_equal(l.items[i]->n_samples, 2);
         assert_ok(kve_dataset_sample(l.items[i], 1, &s));
         assert_non_null(strstr(s.id, "-1024-s3-1"));
@@ -110,7 +111,7 @@ static void test_some_data(void **state)
     for (int folder = 0; folder < 2; folder++) {
         assert_ok(kve_task_open("ruler-4k", &o, &l));
         assert_int_equal(l.n, 12);
-        assert_string_equal(l.items[11]->name, "qa_1");
+        assert_string_equal(l.items[11]->name, "ruler-4k/qa_1");
         assert_int_equal(l.n_skipped, 1);
         assert_string_equal(l.skipped[0].name, "ruler-4k/qa_2");
         assert_non_null(strstr(l.skipped[0].reason, temp_dir()));
@@ -132,7 +133,7 @@ static void test_one_task(void **state)
     assert_ok(kve_task_open("ruler-512/niah-multikey-2", &o, &l));
     assert_int_equal(l.n, 1);
     assert_int_equal(l.n_skipped, 0);
-    assert_string_equal(l.items[0]->name, "niah_multikey_2");
+    assert_string_equal(l.items[0]->name, "ruler-512/niah_multikey_2");
     assert_int_equal(l.items[0]->n_samples, 500);
     kve_dataset_list_close(&l);
     assert_diag(KVE_ERR_USAGE, kve_task_open("ruler-4k/qa_1", &o, &l), "needs --data");

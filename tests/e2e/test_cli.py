@@ -1,0 +1,237 @@
+"""End to end: the kveval binary on a tiny random model. Usage: test_cli.py KVEVAL SOURCE_DIR
+
+Every check is one function named check_*; a failure prints what differed and the program ends with 1.
+Random weights answer nonsense, but deterministically: what is tested is the machinery around the model."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+KVEVAL, SOURCE = sys.argv[1], sys.argv[2]
+MODEL = os.path.join(SOURCE, "tests/golden/models/llama")
+TIMES = {"prefill_us", "score_us", "rank_us", "compact_us", "decode_us", "decode_forks", "unix_time", "attempt"}
+work = tempfile.mkdtemp(prefix="kveval-e2e-")
+
+
+def kveval(*args, code=0, env=None):
+    done = subprocess.run([KVEVAL, *args], capture_output=True, text=True, env={**os.environ, **(env or {})})
+    assert done.returncode == code, f"{args}: exit {done.returncode} instead of {code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def write_inputs():
+    rng = random.Random(7)
+    words = [rng.choice("abcdefghij") * rng.randint(1, 4) for _ in range(2000)]
+    with open(os.path.join(work, "text.txt"), "w") as f:
+        f.write(" ".join(words))
+    with open(os.path.join(work, "rows.jsonl"), "w") as f:
+        for i in range(6):
+            text = " ".join(words[40 * i : 40 * i + 12])
+            f.write(json.dumps({"context": text, "question": " what?", "answer_prefix": " It is", "answer": ["a"],
+                                "task": "vt", "max_new_tokens": 6}) + "\n")
+
+
+def run(name, *more, task=None, policy="all", budget="4,9,17,40,500", code=0):
+    out = os.path.join(work, name)
+    task = task or f"text:{work}/text.txt,ruler"
+    kveval("eval", "--model", MODEL, "--chat", "plain", "--task", task, "--policy", policy, "--budget", budget,
+           "--samples", "3", "--window", "96", "--data", f"{work}/rows.jsonl", "--dtype", "f32", "--sink", "2",
+           "--recent", "3", "--out", out, "--quiet", *more, code=code)
+    return out
+
+
+def records(out, drop=TIMES):
+    rows = {}
+    with open(os.path.join(out, "records.jsonl")) as f:
+        for line in f:
+            r = json.loads(line)
+            key = (r["task"], r["sample_id"], r["policy"], r["budget"])
+            assert key not in rows, f"cell twice: {key}"
+            rows[key] = {k: v for k, v in r.items() if k not in drop}
+    return rows
+
+
+def same(a, b, what):
+    assert a.keys() == b.keys(), f"{what}: cells differ: {sorted(map(str, a.keys() ^ b.keys()))[:5]}"
+    for k in a:
+        assert a[k] == b[k], f"{what}: {k}: " + str({f: (a[k][f], b[k][f]) for f in a[k] if a[k][f] != b[k][f]})
+
+
+def check_help():
+    kveval("--help")
+    for verb in ("info", "generate", "eval", "report", "bench", "ls"):
+        assert "usage" in kveval(verb, "--help").stdout, verb
+    kveval(code=2)
+    kveval("evil", code=2)
+
+
+def check_sweep():
+    rows = records(run("base", "--reward"), drop=set())
+    n_samples = len({(k[0], k[1]) for k in rows})
+    assert n_samples == 6 and len(rows) == n_samples * (8 * 5 + 1), (n_samples, len(rows))
+    for key, r in rows.items():
+        assert r["status"] == "ok" and r["n_prefills"] == 1, key
+        expected = r["n_context"] if r["budget"] is None else min(r["budget"], r["n_context"])
+        assert r["kept_min"] == r["kept_max"] == expected, key
+        full = rows[(key[0], key[1], "full", None)]
+        evicts = r["budget"] is not None and r["budget"] < r["n_context"]
+        if not evicts:
+            for f in ("prediction", "score", "nll_sum"):
+                assert r[f] == full[f], (key, f)
+        if evicts:
+            oracle = rows[(key[0], key[1], "oracle", r["budget"])]
+            pairs = zip(r["reward_heads"], oracle["reward_heads"])
+            assert all(mine >= best - 1e-9 for mine, best in pairs), f"{key} loses less than the oracle"
+            assert 0 <= r["reward_lost"] <= 1, key
+        if r["metric"] == "nll":
+            assert r["prediction"] is None and r["n_scored"] == 24, key
+        else:
+            assert r["nll_sum"] is None and r["n_generated"] is not None, key
+
+
+def check_same_however_computed():
+    base = records(os.path.join(work, "base"))
+    same(base, records(run("chunk", "--reward", "--chunk", "64")), "chunk 64")
+    same(base, records(run("thread", "--reward", "--threads", "1")), "one thread")
+    same(base, records(run("turns", "--reward", "--fork-mib", "1")), "forks in turns")
+    alone = records(run("alone", "--reward", policy="knorm", budget="9"))
+    same({k: v for k, v in base.items() if k[2] == "knorm" and k[3] == 9}, alone, "a cell alone")
+    for isa in ("portable", "avx2"):
+        os.environ["KVEVAL_ISA"] = isa
+        other = records(run(isa, "--reward"))
+        del os.environ["KVEVAL_ISA"]
+        assert other.keys() == base.keys()
+
+
+def check_question_out():
+    rows = records(run("qout", "--question", "out", task="ruler"))
+    inside = records(os.path.join(work, "base"))
+    for k, r in rows.items():
+        assert r["question_in_prefill"] is False and r["n_context"] < inside[k]["n_context"], k
+
+
+def check_resume():
+    out = run("resume", "--reward", budget="4,9")
+    before = records(out, drop=set())
+    out = run("resume", "--reward")
+    after = records(out, drop=set())
+    for k, r in before.items():
+        assert after[k] == r, f"{k} was computed again"
+    same(records(os.path.join(work, "base")), records(out), "resumed with more budgets")
+    done = subprocess.run([KVEVAL, "eval", "--model", MODEL, "--chat", "plain", "--task", "ruler", "--budget", "4",
+                           "--data", f"{work}/rows.jsonl", "--dtype", "f32", "--sink", "5", "--out", out],
+                          capture_output=True, text=True)
+    assert done.returncode == 2 and "sink" in done.stderr, done.stderr
+
+
+def check_kill():
+    """kill -9 at random moments, then the same command: as if nothing had happened."""
+    rng = random.Random(int(os.environ.get("KVEVAL_TEST_SEED", "1")))
+    out = os.path.join(work, "killed")
+    start = time.time()
+    run("timing", "--reward")
+    whole = time.time() - start
+    args = [KVEVAL, "eval", "--model", MODEL, "--chat", "plain", "--task", f"text:{work}/text.txt,ruler", "--policy",
+            "all", "--budget", "4,9,17,40,500", "--samples", "3", "--window", "96", "--data", f"{work}/rows.jsonl",
+            "--dtype", "f32", "--sink", "2", "--recent", "3", "--out", out, "--quiet", "--reward"]
+    kills = 0
+    for _ in range(20):
+        p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(rng.random() * whole)
+        kills += p.poll() is None
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        if rng.random() < 0.5 and os.path.isdir(os.path.join(out, "seg")):  # a torn last line
+            for s in os.listdir(os.path.join(out, "seg")):
+                if s.endswith(".open") and rng.random() < 0.5:
+                    with open(os.path.join(out, "seg", s), "r+b") as f:
+                        size = f.seek(0, 2)
+                        f.truncate(max(0, size - rng.randint(0, 200)))
+    assert kills >= 3, f"only {kills} of 20 kills met a running process"
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+    same(records(os.path.join(work, "base")), records(out), "after kills")
+
+
+def check_interrupt():
+    out = os.path.join(work, "interrupted")
+    args = [KVEVAL, "eval", "--model", MODEL, "--chat", "plain", "--task", f"text:{work}/text.txt", "--budget", "4",
+            "--samples", "50", "--window", "96", "--dtype", "f32", "--out", out, "--quiet"]
+    p = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while p.poll() is None and not (os.path.isdir(out + "/seg") and os.listdir(out + "/seg")):
+        time.sleep(0.001)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate()[1]
+    assert p.returncode in (0, 85), (p.returncode, err)
+    if p.returncode == 85:
+        assert "goes on from here" in err, err
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+    assert len({k[1] for k in records(out)}) == 50
+
+
+def check_bad_input():
+    base = ["eval", "--model", MODEL, "--chat", "plain", "--task", f"text:{work}/text.txt", "--window", "96", "--out",
+            os.path.join(work, "bad"), "--quiet"]
+    for budget in ("0", "-3", "x", "25%", "0.25", "", "4,,8", "99999999999999999999"):
+        kveval(*base, "--budget", budget, code=2)
+    assert "absolute" in kveval(*base, "--budget", "0.25", code=2).stderr
+    assert "knorm" in kveval(*base, "--budget", "4", "--policy", "knrm", code=2).stderr
+    assert "ruler" in kveval("eval", "--model", MODEL, "--task", "rulr-4k", "--budget", "4", "--chat", "plain",
+                             "--out", work + "/bad", code=2).stderr
+    kveval(*base, "--budget", "4", "--nonsense", "1", code=2)
+    kveval(*base, "--budget", "4", "--dtype", "f16", code=2)
+    kveval("eval", "--model", work + "/none.gguf", "--task", "ruler-1k", "--budget", "4", "--out", work + "/bad", code=4)
+    with open(work + "/cut.gguf", "wb") as f:
+        f.write(b"GGUF\x03\x00\x00\x00\xff\xff\xff\xff")
+    assert "cut.gguf" in kveval("info", "--model", work + "/cut.gguf", code=4).stderr
+    with open(work + "/file", "w") as f:
+        f.write("x")
+    kveval("eval", "--model", MODEL, "--chat", "plain", "--task", f"text:{work}/text.txt", "--window", "96",
+           "--budget", "4", "--out", work + "/file/out", code=4)
+    long = kveval("generate", "--model", MODEL, "--chat", "plain", "--prompt", "a " * 300, code=2)
+    assert "context" in long.stderr
+
+
+def check_failed_sample():
+    """One sample does not fit the model's context: it is a failed record, the others are fine, the exit code says so."""
+    out = os.path.join(work, "failed")
+    with open(work + "/mixed.jsonl", "w") as f:
+        for text in ("a bb c dd", "e " * 400, "f gg h"):
+            f.write(json.dumps({"context": text, "question": "?", "answer_prefix": " x", "answer": ["a"], "task": "vt",
+                                "max_new_tokens": 4}) + "\n")
+    kveval("eval", "--model", MODEL, "--chat", "plain", "--task", "ruler", "--data", work + "/mixed.jsonl", "--budget",
+           "3", "--policy", "knorm,full", "--out", out, "--quiet", code=3)
+    rows = records(out)
+    bad = [r for r in rows.values() if r["status"] == "failed"]
+    assert len(rows) == 6 and len(bad) == 2 and all("context" in r["reason"] and r["score"] is None for r in bad), bad
+
+
+def check_full_disk():
+    """A file-size limit stands in for a full disk: a clear error, and what was written stays."""
+    out = os.path.join(work, "full")
+    args = [KVEVAL, "eval", "--model", MODEL, "--chat", "plain", "--task", f"text:{work}/text.txt", "--budget",
+            "4,9,17", "--samples", "10", "--window", "96", "--dtype", "f32", "--out", out, "--quiet"]
+    limited = subprocess.run(["bash", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "-", *args],
+                             capture_output=True, text=True)
+    assert limited.returncode == 4 and "make room" in limited.stderr, (limited.returncode, limited.stderr)
+    subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+    assert len(records(out)) == 10 * (8 * 3 + 1)
+
+
+def main():
+    write_inputs()
+    try:
+        for name, check in list(globals().items()):
+            if name.startswith("check_"):
+                start = time.time()
+                check()
+                print(f"ok {name[6:]} ({time.time() - start:.1f} s)", flush=True)
+    finally:
+        shutil.rmtree(work)
+
+
+main()
