@@ -86,6 +86,13 @@ static kve_status prepare(sample_run *r)
     return ensure_session(r->e, r->n + tail_rows(r));
 }
 
+static void run_close(sample_run *r)
+{
+    r->e->m->be->vt->free(r->e->m->be, r->importance);
+    kve_context_free(r->e->m, &r->ctx);
+    kve_prompt_free(&r->prompt);
+}
+
 kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *cells, size_t n_cells, kve_arena *arena,
                         kve_record *records)
 {
@@ -93,8 +100,30 @@ kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *c
     kve_status st = prepare(&r);
     if (st == KVE_OK)
         st = compute(&r);
-    e->m->be->vt->free(e->m->be, r.importance);
-    kve_context_free(e->m, &r.ctx);
-    kve_prompt_free(&r.prompt);
+    run_close(&r);
+    return st;
+}
+
+kve_status kve_observe(kve_evaluator *e, const kve_sample *s, kve_observer observer, void *ctx)
+{
+    kve_arena arena = {0};
+    sample_run r = {.e = e, .s = s, .arena = &arena};
+    kve_status st = prepare(&r);
+    if (st == KVE_OK)
+        st = prefill(&r);
+    if (st == KVE_OK)
+        st = run_full_alone(&r);
+    if (st == KVE_OK) {
+        kve_observation seen = {.m = e->m,
+                                .name = r.name,
+                                .prompt_sha256 = r.prompt.sha256,
+                                .tokens = r.prompt.context.p,
+                                .ctx = &r.ctx,
+                                .importance = r.host_importance,
+                                .n_future = r.n_future};
+        st = observer(ctx, &seen);
+    }
+    run_close(&r);
+    kve_arena_free(&arena);
     return st;
 }

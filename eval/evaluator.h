@@ -36,6 +36,21 @@ void kve_evaluator_close(kve_evaluator *e);
 kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *cells, size_t n_cells, kve_arena *arena,
                         kve_record *records);
 
+/* What a sample's prefill and its answer from the full cache leave behind, valid during the call only. */
+typedef struct kve_observation {
+    const kve_model *m;
+    const char *name;          /* task/sample id */
+    const char *prompt_sha256; /* as in a record */
+    const int32_t *tokens;     /* [ctx->n] */
+    const kve_context *ctx;
+    const float *importance; /* host [L][Hkv][n] */
+    int32_t n_future;
+} kve_observation;
+typedef kve_status (*kve_observer)(void *ctx, const kve_observation *seen);
+
+/* Prefills the sample, answers it from the full cache, and shows the observer what was seen. */
+kve_status kve_observe(kve_evaluator *e, const kve_sample *s, kve_observer observer, void *ctx);
+
 /* What every record of the sample says whatever happens: names, metric, references, settings. */
 void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cell *cell, kve_record *r);
 

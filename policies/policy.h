@@ -11,8 +11,9 @@
 typedef enum kve_need {
     KVE_NEED_KEYS = 1 << 0,
     KVE_NEED_VALUES = 1 << 1,
-    KVE_NEED_WINDOW = 1 << 2, /* queries of the last W context tokens: prefill attention */
-    KVE_NEED_FUTURE = 1 << 3, /* future importance I: only an upper bound may use it */
+    KVE_NEED_WINDOW = 1 << 2,  /* queries of the last W context tokens: prefill attention */
+    KVE_NEED_FUTURE = 1 << 3,  /* future importance I: only an upper bound may use it */
+    KVE_NEED_UNKNOWN = 1 << 4, /* made elsewhere, from who knows what */
 } kve_need;
 
 /* One layer of one sample. Pointers are device pointers; NULL where the policy does not need them. */
@@ -41,7 +42,8 @@ struct kve_policy {
     kve_status (*score)(const kve_policy *p, const kve_policy_view *v, float *scores);
 };
 
-/* "none" (full), "attention-free", "prefill-attention", "future-attention": derived from the needs. */
+/* "none" (full), "attention-free", "prefill-attention", "future-attention": derived from the needs; NULL if they are
+ * not known. */
 const char *kve_policy_info(const kve_policy *p);
 
 /* All policies in table order: index 0 .. kve_policy_count() - 1. */

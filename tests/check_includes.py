@@ -11,7 +11,7 @@ ALLOWED = {
     "kernels": {"host/base"},
     "host/model": {"host/base", "host/text", "kernels", "host"},
     "host/engine": {"host/base", "host/text", "host/model", "kernels", "host"},
-    "policies": {"host/base", "host/engine", "kernels", "host"},
+    "policies": {"host/base", "host/model", "host/engine", "kernels", "host"},
     "datasets": {"host/base"},
     "eval": {"host/base", "host/text", "host/model", "host/engine", "kernels", "policies", "datasets", "host"},
     "host/cli": None,  # the top floor may include everything

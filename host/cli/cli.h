@@ -32,12 +32,14 @@ typedef struct kve_opened {
 kve_status kve_open_model(const char *path, const char *dtype, int32_t threads, const char *chat, kve_opened *out);
 void kve_close_model(kve_opened *o);
 
-int kve_cmd_info(int argc, char **argv);
-int kve_cmd_generate(int argc, char **argv);
-int kve_cmd_logits(int argc, char **argv);
-int kve_cmd_ls(int argc, char **argv);
-int kve_cmd_report(int argc, char **argv);
-int kve_cmd_bench(int argc, char **argv);
-int kve_cmd_eval(int argc, char **argv);
+kve_status kve_cmd_info(int argc, char **argv);
+kve_status kve_cmd_generate(int argc, char **argv);
+kve_status kve_cmd_logits(int argc, char **argv);
+kve_status kve_cmd_trace(int argc, char **argv);
+kve_status kve_cmd_rank(int argc, char **argv);
+kve_status kve_cmd_ls(int argc, char **argv);
+kve_status kve_cmd_report(int argc, char **argv);
+kve_status kve_cmd_bench(int argc, char **argv);
+kve_status kve_cmd_eval(int argc, char **argv);
 
 #endif

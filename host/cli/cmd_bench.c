@@ -160,7 +160,7 @@ static kve_status run_bench(const kve_opened *o, bench *b)
     return st;
 }
 
-int kve_cmd_bench(int argc, char **argv)
+kve_status kve_cmd_bench(int argc, char **argv)
 {
     enum { MODEL, LENGTH, FORKS, STEPS, REPEAT, DTYPE, THREADS, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
@@ -176,9 +176,8 @@ int kve_cmd_bench(int argc, char **argv)
     kve_opened o = {0};
     if (argc < 1 || strcmp(argv[0], "e2e") != 0) {
         kve_flags_print("kveval bench e2e [flags]", f, N_FLAGS);
-        return argc >= 1 && strcmp(argv[0], "--help") == 0
-                   ? KVE_OK
-                   : (int)kve_fail(KVE_ERR_USAGE, "which bench? There is one: e2e");
+        return argc >= 1 && strcmp(argv[0], "--help") == 0 ? KVE_OK
+                                                           : kve_fail(KVE_ERR_USAGE, "which bench? There is one: e2e");
     }
     KVE_TRY(kve_flags_parse(argc - 1, argv + 1, f, N_FLAGS, &help));
     if (help) {

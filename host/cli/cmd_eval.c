@@ -1,6 +1,5 @@
 /* kveval eval: tasks x policies x budgets on a model, every cell a record; the same command again goes on where the
  * last one stopped. */
-#include "eval/prompt.h"
 #include "eval/report.h"
 #include "eval/runner.h"
 #include "host/base/log.h"
@@ -40,7 +39,7 @@ enum {
 static const kve_flag g_flags[N_FLAGS] = {
     [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
     [TASK] = {"--task", "LIST", "ruler-4k, ruler-1k/vt, ruler (with --data), text:FILE", NULL},
-    [POLICY] = {"--policy", "LIST", "policies, or all (kveval ls policies)", "all"},
+    [POLICY] = {"--policy", "LIST", "policies, all (kveval ls policies), rankings:DIR (kveval rank)", "all"},
     [BUDGET] = {"--budget", "LIST", "tokens kept per layer and KV head, e.g. 128,256,512", NULL},
     [OUT] = {"--out", "DIR", "records, manifest and report; the same DIR resumes", NULL},
     [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all", "0"},
@@ -70,27 +69,11 @@ static void on_signal(int sig)
     signal(sig, SIG_DFL); /* a second one ends the program at once; the records are safe */
 }
 
-static kve_status open_tasks(const kve_flag *f, const kve_opened *o, kve_eval_setup *s)
-{
-    int32_t samples, window, seed;
-    kve_task_options opt = {
-        .tokens = kve_prompt_token_fns(o->tk), .data_path = f[DATA].value, .haystack_path = f[HAYSTACK].value};
-    KVE_TRY(kve_flag_int(&f[SAMPLES], 0, 1 << 24, &samples));
-    KVE_TRY(kve_flag_int(&f[WINDOW], 8, 1 << 24, &window));
-    KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
-    KVE_TRY(kve_prompt_overhead(o->tk, &o->chat, &opt.overhead_tok));
-    opt.n_samples = (size_t)samples;
-    opt.window_tok = (size_t)window;
-    opt.seed = (uint64_t)seed;
-    return kve_setup_tasks(f[TASK].value, &opt, s);
-}
-
 static kve_status eval_options(const kve_flag *f, kve_eval_options *out)
 {
     int32_t seed, mib;
-    *out = (kve_eval_options){.question_in = strcmp(f[QUESTION].value, "in") == 0, .reward = f[REWARD].value != NULL};
-    if (!out->question_in && strcmp(f[QUESTION].value, "out") != 0)
-        return kve_fail(KVE_ERR_USAGE, "--question: '%s' is neither 'in' nor 'out'", f[QUESTION].value);
+    *out = (kve_eval_options){.reward = f[REWARD].value != NULL};
+    KVE_TRY(kve_setup_question(&f[QUESTION], &out->question_in));
     KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &out->sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &out->recent));
@@ -171,12 +154,13 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
     if (strcmp(f[BACKEND].value, "auto") != 0 && strcmp(f[BACKEND].value, "cpu") != 0)
         return kve_fail(KVE_ERR_USAGE, "--backend: '%s' is not built in; use auto or cpu", f[BACKEND].value);
     KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, o));
-    KVE_TRY(open_tasks(f, o, s));
+    KVE_TRY(
+        kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK]}, o, s));
     KVE_TRY(kve_setup_manifest(f[OUT].value, o, &facts));
     return evaluate(f, o, s, &opt);
 }
 
-int kve_cmd_eval(int argc, char **argv)
+kve_status kve_cmd_eval(int argc, char **argv)
 {
     kve_flag f[N_FLAGS];
     bool help;

@@ -93,7 +93,7 @@ static kve_status tokenize_prompt(const kve_opened *o, const char *prompt, job *
     return st;
 }
 
-int kve_cmd_generate(int argc, char **argv)
+kve_status kve_cmd_generate(int argc, char **argv)
 {
     enum { MODEL, PROMPT, POLICY, BUDGET, NEW, SINK, RECENT, DTYPE, THREADS, CHAT, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
@@ -113,7 +113,7 @@ int kve_cmd_generate(int argc, char **argv)
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
     if (help || !f[PROMPT].value) {
         kve_flags_print("kveval generate --prompt TEXT [flags]", f, N_FLAGS);
-        return help ? KVE_OK : (int)kve_fail(KVE_ERR_USAGE, "--prompt is missing");
+        return help ? KVE_OK : kve_fail(KVE_ERR_USAGE, "--prompt is missing");
     }
     KVE_TRY(kve_policy_find(f[POLICY].value, &j.policy));
     KVE_TRY(kve_flag_int(&f[BUDGET], 1, 1 << 24, &j.budget));

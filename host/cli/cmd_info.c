@@ -30,7 +30,7 @@ static kve_status print_info(const char *path, bool tensors)
     return st;
 }
 
-int kve_cmd_info(int argc, char **argv)
+kve_status kve_cmd_info(int argc, char **argv)
 {
     kve_flag flags[] = {{"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
                         {"--tensors", NULL, "list every tensor", NULL}};

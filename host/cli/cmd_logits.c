@@ -137,7 +137,7 @@ static kve_status tokenize_file(const kve_opened *o, const char *path, int32_t l
     return KVE_OK;
 }
 
-int kve_cmd_logits(int argc, char **argv)
+kve_status kve_cmd_logits(int argc, char **argv)
 {
     enum { MODEL, FILE_IN, OUT, DTYPE, THREADS, CHUNK, LAST, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
@@ -154,8 +154,7 @@ int kve_cmd_logits(int argc, char **argv)
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
     if (help || !f[FILE_IN].value || !f[OUT].value) {
         kve_flags_print("kveval logits --prompt-file F --out F.npy [flags]", f, N_FLAGS);
-        return help ? KVE_OK
-                    : (int)kve_fail(KVE_ERR_USAGE, "%s is missing", f[FILE_IN].value ? "--out" : "--prompt-file");
+        return help ? KVE_OK : kve_fail(KVE_ERR_USAGE, "%s is missing", f[FILE_IN].value ? "--out" : "--prompt-file");
     }
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     KVE_TRY(kve_flag_int(&f[CHUNK], 1, MAX_CHUNK, &j.chunk));

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-int kve_cmd_ls(int argc, char **argv)
+kve_status kve_cmd_ls(int argc, char **argv)
 {
     if (argc == 1 && strcmp(argv[0], "--help") == 0) {
         printf("usage: kveval ls policies\n");

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int kve_cmd_report(int argc, char **argv)
+kve_status kve_cmd_report(int argc, char **argv)
 {
     static const char usage[] = "kveval report DIR [flags]    tables, DIR/report/{index.html,summary.csv,...}\n"
                                 "       kveval report A B            paired differences B - A of two runs";

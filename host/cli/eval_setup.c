@@ -2,8 +2,10 @@
 #include "host/cli/eval_setup.h"
 
 #include "eval/manifest.h"
+#include "eval/prompt.h"
 #include "host/base/file.h"
 #include "host/base/log.h"
+#include "policies/rankings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,10 @@ static kve_status policy_item(void *ctx, const char *item)
             KVE_TRY(add_policy(s, kve_policy_at(i)));
         return KVE_OK;
     }
-    KVE_TRY(kve_policy_find(item, &p));
+    if (strncmp(item, KVE_RANKINGS_PREFIX, strlen(KVE_RANKINGS_PREFIX)) == 0)
+        KVE_TRY(kve_rankings_policy(item + strlen(KVE_RANKINGS_PREFIX), &s->arena, &p));
+    else
+        KVE_TRY(kve_policy_find(item, &p));
     return add_policy(s, p);
 }
 
@@ -114,14 +119,38 @@ static kve_status task_item(void *ctx, const char *item)
     return st;
 }
 
-kve_status kve_setup_tasks(const char *list, const kve_task_options *options, kve_eval_setup *s)
+static kve_status task_options(const kve_task_flags *f, const kve_opened *o, kve_task_options *out)
 {
-    task_ctx ctx = {s, options};
-    KVE_TRY(for_each("--task", list, task_item, &ctx));
+    int32_t samples, window, seed;
+    *out = (kve_task_options){
+        .tokens = kve_prompt_token_fns(o->tk), .data_path = f->data->value, .haystack_path = f->haystack->value};
+    KVE_TRY(kve_flag_int(f->samples, 0, 1 << 24, &samples));
+    KVE_TRY(kve_flag_int(f->window, 8, 1 << 24, &window));
+    KVE_TRY(kve_flag_int(f->seed, 0, 0x7fffffff, &seed));
+    out->n_samples = (size_t)samples;
+    out->window_tok = (size_t)window;
+    out->seed = (uint64_t)seed;
+    return kve_prompt_overhead(o->tk, &o->chat, &out->overhead_tok);
+}
+
+kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eval_setup *s)
+{
+    kve_task_options options;
+    KVE_TRY(task_options(f, o, &options));
+    task_ctx ctx = {s, &options};
+    KVE_TRY(for_each("--task", f->task->value, task_item, &ctx));
     for (size_t i = 0; i < s->data.n; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(s->data.items[i]->name, s->data.items[j]->name) == 0)
                 return kve_fail(KVE_ERR_USAGE, "--task: '%s' is named twice", s->data.items[i]->name);
+    return KVE_OK;
+}
+
+kve_status kve_setup_question(const kve_flag *f, bool *question_in)
+{
+    *question_in = strcmp(f->value, "in") == 0;
+    if (!*question_in && strcmp(f->value, "out") != 0)
+        return kve_fail(KVE_ERR_USAGE, "%s: '%s' is neither 'in' nor 'out'", f->name, f->value);
     return KVE_OK;
 }
 

@@ -24,7 +24,12 @@ kve_status kve_setup_policies(const char *list, kve_eval_setup *s);
 /* "128,256": token counts; a ratio is refused with the reason. */
 kve_status kve_setup_budgets(const char *list, kve_eval_setup *s);
 /* "ruler-1k,text:book.txt": opens every task; what had to be left out is said on stderr. */
-kve_status kve_setup_tasks(const char *list, const kve_task_options *options, kve_eval_setup *s);
+typedef struct kve_task_flags {
+    const kve_flag *task, *samples, *window, *seed, *data, *haystack;
+} kve_task_flags;
+kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eval_setup *s);
+/* "in" | "out". */
+kve_status kve_setup_question(const kve_flag *f, bool *question_in);
 
 /* What the run is, for the manifest: values as the user gave them. */
 typedef struct kve_run_facts {

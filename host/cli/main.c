@@ -6,11 +6,13 @@
 
 static const struct {
     const char *name, *summary;
-    int (*run)(int argc, char **argv);
+    kve_status (*run)(int argc, char **argv);
 } g_commands[] = {
     {"info", "what a model file contains", kve_cmd_info},
     {"generate", "answer a prompt from a full or an evicted cache", kve_cmd_generate},
     {"logits", "the logits of a text as a NumPy file", kve_cmd_logits},
+    {"trace", "keys, values and future attention of a text or of a task's samples", kve_cmd_trace},
+    {"rank", "a policy's ranking of a trace", kve_cmd_rank},
     {"eval", "tasks x policies x budgets on a model: records, resumable", kve_cmd_eval},
     {"report", "tables, CSV and a page of plots from a run's records", kve_cmd_report},
     {"ls", "list policies", kve_cmd_ls},
@@ -36,10 +38,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc >= 2 && i < sizeof g_commands / sizeof *g_commands; i++) {
         if (strcmp(argv[1], g_commands[i].name) != 0)
             continue;
-        int rc = g_commands[i].run(argc - 2, argv + 2);
+        kve_status rc = g_commands[i].run(argc - 2, argv + 2);
         if (rc != KVE_OK)
             fprintf(stderr, "kveval %s: %s\n", argv[1], kve_diag());
-        return rc;
+        return (int)rc;
     }
     if (argc >= 2)
         fprintf(stderr, "kveval: '%s' is not a command\n", argv[1]);

@@ -1,0 +1,120 @@
+/* kveval rank: the ranking that a policy gives to a trace, as a safetensors file. Needs no model. */
+#include "eval/scoring.h"
+#include "eval/trace.h"
+#include "host/base/mem.h"
+#include "host/cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct result {
+    int32_t *order; /* [L][Hkv][n] */
+    float *scores;
+} result;
+
+static kve_status write_result(const char *path, const kve_trace *t, const kve_policy *p, const kve_flag *sink,
+                               const kve_flag *recent, const kve_flag *seed, const result *r)
+{
+    const kve_shape *s = &t->model.cfg.shape;
+    int64_t n = t->ctx.n, count = (int64_t)s->L * s->Hkv * n;
+    const char *info = kve_policy_info(p);
+    kve_st_writer *w = NULL;
+    const kve_st_tensor tensors[] = {
+        {.name = "ranking", .dtype = KVE_ST_I32, .n_dims = 3, .dims = {s->L, s->Hkv, n}, .count = count},
+        {.name = "scores", .dtype = KVE_ST_F32, .n_dims = 3, .dims = {s->L, s->Hkv, n}, .count = count}};
+    const kve_st_meta meta[] = {{"sample", t->sample_name}, {"policy", p->name},       {"info", info ? info : ""},
+                                {"sink", sink->value},      {"recent", recent->value}, {"seed", seed->value}};
+    KVE_TRY(kve_st_create(path, tensors, 2, meta, sizeof meta / sizeof *meta, &w));
+    kve_status st = kve_st_write(w, r->order, (size_t)count * sizeof *r->order);
+    if (st == KVE_OK)
+        st = kve_st_write(w, r->scores, (size_t)count * sizeof *r->scores);
+    if (st == KVE_OK)
+        return kve_st_finish(w);
+    kve_st_abort(w);
+    return st;
+}
+
+static kve_status rank_trace(const kve_scoring *s, const kve_policy *p, result *r)
+{
+    size_t count = (size_t)s->m->cfg.shape.L * (size_t)s->m->cfg.shape.Hkv * (size_t)s->ctx->n;
+    kve_ranked ranked = {0};
+    int64_t score_us;
+    KVE_TRY(kve_alloc(count, sizeof *r->order, &r->order));
+    KVE_TRY(kve_alloc(count, sizeof *r->scores, &r->scores));
+    KVE_TRY(kve_score_context(s, p, r->scores));
+    KVE_TRY(kve_rank_context(s, p, 1, r->order, &ranked, &score_us));
+    kve_ranked_free(s->m, &ranked);
+    return KVE_OK;
+}
+
+static kve_status check_needs(const kve_trace *t, const kve_policy *p)
+{
+    if ((p->needs & KVE_NEED_WINDOW) && !t->has_queries)
+        return kve_fail(KVE_ERR_USAGE,
+                        "%s: policy '%s' looks at attention, but the trace has no 'queries'; make it with "
+                        "kveval trace --queries",
+                        t->file.name, p->name);
+    if ((p->needs & KVE_NEED_FUTURE) && !t->importance)
+        return kve_fail(KVE_ERR_USAGE, "%s: policy '%s' looks at the future, but the trace has no 'importance'",
+                        t->file.name, p->name);
+    return KVE_OK;
+}
+
+enum { TRACE, POLICY, OUT, SINK, RECENT, SEED, THREADS, N_FLAGS };
+
+static kve_status run(kve_backend *be, const kve_flag *f, const kve_policy *p, kve_scoring *scoring)
+{
+    kve_trace t = {0};
+    result r = {0};
+    kve_status st = kve_trace_open(be, f[TRACE].value, &t);
+    if (st == KVE_OK)
+        st = check_needs(&t, p);
+    scoring->m = &t.model;
+    scoring->ctx = &t.ctx;
+    scoring->sample_name = t.sample_name;
+    scoring->importance = t.importance;
+    if (st == KVE_OK)
+        st = rank_trace(scoring, p, &r);
+    if (st == KVE_OK)
+        st = write_result(f[OUT].value, &t, p, &f[SINK], &f[RECENT], &f[SEED], &r);
+    free(r.order);
+    free(r.scores);
+    kve_trace_close(&t);
+    return st;
+}
+
+kve_status kve_cmd_rank(int argc, char **argv)
+{
+    kve_flag f[N_FLAGS] = {
+        {"--trace", "F", "a file of kveval trace, or one with the same tensors", NULL},
+        {"--policy", "P", "kveval ls policies", NULL},
+        {"--out", "F", "safetensors: ranking I32, scores F32, both [layers][KV heads][tokens]", NULL},
+        {"--sink", "N", "first tokens ranked ahead of all others", "4"},
+        {"--recent", "N", "last tokens ranked next, the newest first", "16"},
+        {"--seed", "N", "of the random policy", "42"},
+        {"--threads", "N", "0 = one per core", "0"}};
+    const kve_policy *p;
+    kve_scoring scoring = {0};
+    kve_backend_options opt = {0};
+    kve_backend *be = NULL;
+    int32_t seed;
+    bool help;
+    KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
+    if (help) {
+        kve_flags_print("kveval rank --trace F --policy P --out F [flags]", f, N_FLAGS);
+        return KVE_OK;
+    }
+    for (int i = TRACE; i <= OUT; i++)
+        if (!f[i].value)
+            return kve_fail(KVE_ERR_USAGE, "%s is missing (%s)", f[i].name, f[i].help);
+    KVE_TRY(kve_policy_find(f[POLICY].value, &p));
+    KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &scoring.sink));
+    KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &scoring.recent));
+    KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
+    KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &opt.threads));
+    scoring.seed = (uint64_t)seed;
+    KVE_TRY(kve_cpu_open(&opt, &be));
+    kve_status st = run(be, f, p, &scoring);
+    be->vt->close(be);
+    return st;
+}
