@@ -2,8 +2,7 @@
 #include "policies/policy.h"
 
 #include "host/base/mem.h"
-
-#include <string.h>
+#include "host/base/text.h"
 
 static const kve_policy *const g_policies[] = {
     &kve_policy_full,  &kve_policy_random, &kve_policy_streaming_llm, &kve_policy_knorm,  &kve_policy_keydiff,
@@ -22,6 +21,8 @@ const kve_policy *kve_policy_at(size_t i)
 
 const char *kve_policy_info(const kve_policy *p)
 {
+    if (p->needs & KVE_NEED_UNKNOWN)
+        return NULL;
     if (p->needs & KVE_NEED_FUTURE)
         return "future-attention";
     if (p->needs & KVE_NEED_WINDOW)
@@ -29,57 +30,21 @@ const char *kve_policy_info(const kve_policy *p)
     return p->keeps_all ? "none" : "attention-free";
 }
 
-static bool same_name(const char *a, const char *b)
-{
-    for (; *a && *b; a++, b++)
-        if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b))
-            return false;
-    return *a == *b;
-}
-
-enum { MAX_NAME = 32 };
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Levenshtein distance; names are short. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[MAX_NAME + 1], la = strlen(a), lb = strlen(b);
-    if (la > MAX_NAME || lb > MAX_NAME)
-        return MAX_NAME;
-    for (size_t j = 0; j <= lb; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= la; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= lb; j++) {
-            size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = least(change, least(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[lb];
-}
-
 kve_status kve_policy_find(const char *name, const kve_policy **out)
 {
-    const kve_policy *nearest = g_policies[0];
+    const char *names[sizeof g_policies / sizeof *g_policies];
     kve_str all = {0};
     for (size_t i = 0; i < kve_policy_count(); i++) {
-        if (same_name(name, g_policies[i]->name)) {
+        names[i] = g_policies[i]->name;
+        if (kve_same_name(name, names[i])) {
             *out = g_policies[i];
             kve_str_free(&all);
             return KVE_OK;
         }
-        if (distance(name, g_policies[i]->name) < distance(name, nearest->name))
-            nearest = g_policies[i];
-        (void)kve_str_printf(&all, "%s%s", i ? ", " : "", g_policies[i]->name);
+        (void)kve_str_printf(&all, "%s%s", i ? ", " : "", names[i]);
     }
     kve_status st = kve_fail(KVE_ERR_USAGE, "--policy: '%s' is unknown; did you mean '%s'? Known: %s", name,
-                             nearest->name, all.p ? all.p : "");
+                             kve_nearest(name, names, kve_policy_count()), all.p ? all.p : "");
     kve_str_free(&all);
     return st;
 }

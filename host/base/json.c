@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 128 };
+enum { MAX_DEPTH = 128, MAX_NUMBER = 63 };              /* cJSON cuts a longer number in two */
 static const double EXACT_INTEGER = 9007199254740992.0; /* 2^53: above it a double skips integers */
 
 /* The length of the UTF-8 sequence at s (1..4), 0 if it is malformed. */
@@ -46,30 +46,89 @@ bool kve_utf8_valid(const char *s, size_t len, size_t *bad)
     return true;
 }
 
-/* What cJSON lets through and we do not: NUL bytes, invalid UTF-8, deep nesting. */
+/* One string: *at goes from its first quote to behind its last. */
+static kve_status scan_string(const char *text, size_t len, const char *name, size_t *at)
+{
+    size_t i = *at + 1;
+    for (; i < len && text[i] != '"'; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < ' ')
+            return kve_fail(KVE_ERR_FILE, "%s: byte %zu: a string holds the control character 0x%02x; write \\u%04x",
+                            name, i, c, c);
+        if (c != '\\')
+            continue;
+        i++;
+        if (i < len && len - i >= 5 && memcmp(text + i, "u0000", 5) == 0)
+            return kve_fail(KVE_ERR_FILE, "%s: byte %zu: a string holds \\u0000 (NUL), which ends texts; remove it",
+                            name, i - 1);
+    }
+    if (i >= len)
+        return kve_fail(KVE_ERR_FILE, "%s: the string at byte %zu has no end; not valid JSON, or cut off", name, *at);
+    *at = i + 1;
+    return KVE_OK;
+}
+
+/* One number, as JSON spells them: no "01", "1." or "+1". *at goes behind it. */
+static kve_status scan_number(const char *text, size_t len, const char *name, size_t *at)
+{
+    static const char digits[] = "0123456789", any[] = "0123456789+-.eE";
+    char s[MAX_NUMBER + 1] = "";
+    size_t n = 0;
+    while (*at + n < len && text[*at + n] && strchr(any, text[*at + n])) {
+        if (n < MAX_NUMBER)
+            s[n] = text[*at + n];
+        n++;
+    }
+    const char *p = s + (s[0] == '-');
+    size_t whole = strspn(p, digits);
+    bool good = n <= MAX_NUMBER && whole > 0 && (whole == 1 || *p != '0');
+    p += whole;
+    if (good && *p == '.') {
+        size_t part = strspn(p + 1, digits);
+        good = part > 0;
+        p += 1 + part;
+    }
+    if (good && (*p == 'e' || *p == 'E')) {
+        p += p[1] == '+' || p[1] == '-' ? 2 : 1;
+        good = *p != '\0';
+        p += strspn(p, digits);
+    }
+    if (!good || *p)
+        return kve_fail(KVE_ERR_FILE, "%s: byte %zu: '%s' is not valid JSON: no number of at most %d characters", name,
+                        *at, s, (int)MAX_NUMBER);
+    *at += n;
+    return KVE_OK;
+}
+
+/* What cJSON lets through and we do not; json.h lists it. A text whose brackets close also keeps cJSON from reading
+ * one byte behind it, which it does after a last comma. */
 static kve_status scan(const char *text, size_t len, const char *name)
 {
-    size_t bad = 0;
+    size_t bad = 0, i = 0;
     int depth = 0;
-    bool in_string = false;
     if (!kve_utf8_valid(text, len, &bad))
         return kve_fail(KVE_ERR_FILE, "%s: byte %zu (0x%02x) is not valid UTF-8; save the file as UTF-8", name, bad,
                         (unsigned char)text[bad]);
-    for (size_t i = 0; i < len; i++) {
+    while (i < len) {
         char c = text[i];
-        if (c == '\0')
-            return kve_fail(KVE_ERR_FILE, "%s: byte %zu is NUL; JSON has none", name, i);
-        if (in_string && c == '\\')
-            i++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']'))
-            depth--;
+        if (c == '"') {
+            KVE_TRY(scan_string(text, len, name, &i));
+            continue;
+        }
+        if (c == '-' || (c >= '0' && c <= '9')) {
+            KVE_TRY(scan_number(text, len, name, &i));
+            continue;
+        }
+        if ((unsigned char)c < ' ' && c != '\t' && c != '\r' && c != '\n')
+            return kve_fail(KVE_ERR_FILE, "%s: byte %zu (0x%02x) is a control character; remove it", name, i,
+                            (unsigned char)c);
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
         if (depth > MAX_DEPTH)
             return kve_fail(KVE_ERR_FILE, "%s: byte %zu: nested deeper than %d levels", name, i, MAX_DEPTH);
+        i++;
     }
+    if (depth > 0)
+        return kve_fail(KVE_ERR_FILE, "%s: ends inside %d objects or lists; not valid JSON, or cut off", name, depth);
     return KVE_OK;
 }
 

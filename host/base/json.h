@@ -1,7 +1,9 @@
 /* JSON: strict reading through cJSON with errors that name file and field, and a small writer that prints numbers
  * exactly (integers as integers, doubles as the shortest text that reads back, NaN and infinity as null).
- * cJSON's traps that are closed here: text after the value, duplicate keys, case-insensitive names, integers beyond
- * 2^53, numbers like 1e999, invalid UTF-8, deep nesting. */
+ * Refused beyond what cJSON refuses: text after the value, two fields of one name in an object, a NUL in a string (also
+ * as \u0000) and other control characters that are not escaped, invalid UTF-8, numbers that JSON does not know ("01",
+ * "1."), that overflow ("1e999") or have more than 63 characters, more than 128 levels. Names are exact, also in case;
+ * integers end at 2^53. A byte order mark in front is skipped. */
 #ifndef KVE_BASE_JSON_H
 #define KVE_BASE_JSON_H
 
