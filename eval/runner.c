@@ -81,7 +81,8 @@ static kve_status run_sample(loop *l, const kve_sample *s)
             l->records[i].reason = kept == KVE_OK ? reason.p : "out of memory";
         }
     }
-    st = store_records(l, n, st);
+    kve_status logged = st == KVE_OK && l->run->log ? kve_sample_log_write(l->run->log, s) : KVE_OK;
+    st = logged == KVE_OK ? store_records(l, n, st) : logged;
     kve_str_free(&reason);
     kve_arena_free(&arena);
     return st;

@@ -4,6 +4,7 @@
 #define KVE_EVAL_RUNNER_H
 
 #include "eval/evaluator.h"
+#include "eval/sample_log.h"
 #include "eval/store.h"
 
 #include <signal.h>
@@ -18,6 +19,7 @@ typedef struct kve_run {
     const int32_t *budgets; /* ascending, no repeats */
     size_t n_budgets;
     bool retry_failed;
+    const kve_sample_log *log;         /* NULL: samples are not logged */
     const volatile sig_atomic_t *stop; /* non-zero: finish the sample, then KVE_ERR_STOPPED */
 } kve_run;
 

@@ -81,15 +81,6 @@ static kve_status write_tensors(kve_st_writer *w, const kve_trace_source *source
     return source->queries ? write_queries(w, seen) : KVE_OK;
 }
 
-static kve_status make_parents(const char *path)
-{
-    char *dir = NULL;
-    KVE_TRY(kve_strndup(path, (size_t)(kve_path_base(path) - path), &dir));
-    kve_status st = *dir ? kve_mkdirs(dir) : KVE_OK;
-    free(dir);
-    return st;
-}
-
 kve_status kve_trace_write(const char *path, const kve_trace_source *source, const kve_observation *seen)
 {
     const kve_shape *s = &seen->m->cfg.shape;
@@ -110,7 +101,7 @@ kve_status kve_trace_write(const char *path, const kve_trace_source *source, con
                                       {"model_sha256", source->model_sha256},
                                       {"dtype", seen->m->dtype == KVE_BF16 ? "bf16" : "f32"}};
     snprintf(n_future, sizeof n_future, "%d", seen->n_future);
-    KVE_TRY(make_parents(path));
+    KVE_TRY(kve_make_parents(path));
     KVE_TRY(kve_st_create(path, tensors, source->queries ? MAX_TENSORS : MAX_TENSORS - 1, meta, N_META, &w));
     kve_status st = write_tensors(w, source, seen);
     if (st == KVE_OK)

@@ -9,14 +9,8 @@
 #include "host/base/status.h"
 #include "kernels/ops.h"
 
-/* FAST: matmul may use the vendor library for large T, whose summation order can depend on T (kernels/cpu/matmul.c
- * says where and by how much). INVARIANT: every row of every op depends on that row alone, bit for bit, at any batch,
- * chunk size and thread count. */
-typedef enum kve_numerics { KVE_NUMERICS_FAST = 0, KVE_NUMERICS_INVARIANT = 1 } kve_numerics;
-
 typedef struct kve_backend_options {
     int32_t threads; /* 0 = one per usable core */
-    kve_numerics numerics;
 } kve_backend_options;
 
 typedef struct kve_backend kve_backend;
@@ -66,7 +60,9 @@ struct kve_backend {
 };
 
 /* Opens the CPU backend. SIMD is chosen here from what the processor reports; KVEVAL_ISA=portable|avx2|avx512|
- * avx512bf16 in the environment asks for a lower one (tests run all of them). */
+ * avx512bf16 in the environment asks for a lower one (tests run all of them); another value, or more than the processor
+ * has, is KVE_ERR_USAGE. Every row of every op depends on that row alone, bit for bit, at any batch, chunk size and
+ * thread count. */
 kve_status kve_cpu_open(const kve_backend_options *opt, kve_backend **out);
 
 #endif

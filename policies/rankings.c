@@ -12,22 +12,6 @@ typedef struct rankings {
     const char *dir;
 } rankings;
 
-kve_status kve_rankings_path(const char *dir, const char *sample_name, kve_str *out)
-{
-    KVE_TRY(kve_path_join(out, dir, ""));
-    for (const char *part = sample_name; *part;) {
-        size_t len = strcspn(part, "/");
-        bool dots = len > 0 && strspn(part, ".") == len; /* "..": would leave the folder */
-        KVE_TRY(kve_str_append(out, dots ? "_" : part, dots ? 1 : len));
-        part += len;
-        if (*part == '/') {
-            KVE_TRY(kve_str_puts(out, "/"));
-            part++;
-        }
-    }
-    return kve_str_puts(out, ".safetensors");
-}
-
 static kve_status check_shape(const kve_st_tensor *t, const char *path, const kve_policy_view *v)
 {
     const kve_shape *s = v->shape;
@@ -83,7 +67,7 @@ static kve_status score_rankings(const kve_policy *p, const kve_policy_view *v, 
     kve_safetensors st = {0};
     kve_str path = {0};
     float *host = NULL;
-    kve_status r = kve_rankings_path(self->dir, v->sample_name, &path);
+    kve_status r = kve_path_below(self->dir, v->sample_name, ".safetensors", &path);
     if (r == KVE_OK)
         r = kve_safetensors_open(path.p, &st);
     if (r == KVE_OK)

@@ -15,7 +15,4 @@
  * lives in the arena. */
 kve_status kve_rankings_policy(const char *dir, kve_arena *arena, const kve_policy **out);
 
-/* The place of a sample (task/sample id) below dir; replaces the content of *out. Names cannot leave dir. */
-kve_status kve_rankings_path(const char *dir, const char *sample_name, kve_str *out);
-
 #endif

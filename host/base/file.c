@@ -27,23 +27,24 @@ kve_status kve_map_open(const char *path, kve_map *out)
         close(fd);
         return kve_fail(KVE_ERR_FILE, "%s: is not a regular file; give the path of a file", path);
     }
-    *out = (kve_map){.size = (size_t)sb.st_size};
-    if (sb.st_size > 0) {
-        void *p = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    kve_map map = {(const unsigned char *)"", (size_t)sb.st_size};
+    if (map.size > 0) {
+        void *p = mmap(NULL, map.size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
             kve_status st = fail_errno(path, "cannot map");
             close(fd);
             return st;
         }
-        out->data = p;
+        map.data = p;
     }
     close(fd);
+    *out = map;
     return KVE_OK;
 }
 
 void kve_map_close(kve_map *map)
 {
-    if (map->data)
+    if (map->size > 0)
         munmap((void *)(uintptr_t)map->data, map->size);
     *map = (kve_map){0};
 }
@@ -52,7 +53,7 @@ kve_status kve_file_read(const char *path, char **text, size_t *len)
 {
     kve_map map = {0};
     KVE_TRY(kve_map_open(path, &map));
-    kve_status st = kve_strndup(map.data ? (const char *)map.data : "", map.size, text);
+    kve_status st = kve_strndup((const char *)map.data, map.size, text);
     if (st == KVE_OK)
         *len = map.size;
     kve_map_close(&map);
@@ -130,6 +131,31 @@ kve_status kve_path_join(kve_str *out, const char *a, const char *b)
     kve_str_clear(out);
     size_t len = strlen(a);
     return kve_str_printf(out, "%s%s%s", a, len && a[len - 1] != '/' ? "/" : "", b);
+}
+
+kve_status kve_path_below(const char *dir, const char *name, const char *suffix, kve_str *out)
+{
+    KVE_TRY(kve_path_join(out, dir, ""));
+    for (const char *part = name; *part;) {
+        size_t len = strcspn(part, "/");
+        bool dots = len > 0 && strspn(part, ".") == len;
+        KVE_TRY(kve_str_append(out, dots ? "_" : part, dots ? 1 : len));
+        part += len;
+        if (*part == '/') {
+            KVE_TRY(kve_str_puts(out, "/"));
+            part++;
+        }
+    }
+    return kve_str_puts(out, suffix);
+}
+
+kve_status kve_make_parents(const char *path)
+{
+    char *dir = NULL;
+    KVE_TRY(kve_strndup(path, (size_t)(kve_path_base(path) - path), &dir));
+    kve_status st = *dir ? kve_mkdirs(dir) : KVE_OK;
+    free(dir);
+    return st;
 }
 
 const char *kve_path_base(const char *path)

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A whole file mapped read-only. An empty file gives size 0 and data NULL. Owned by the caller: kve_map_close. */
+/* A whole file mapped read-only. An empty file gives size 0 and data that is not NULL, so that readers may step over it
+ * like any other. Owned by the caller: kve_map_close, which also takes a zero-initialised one. */
 typedef struct kve_map {
     const unsigned char *data;
     size_t size;
@@ -27,7 +28,11 @@ bool kve_path_exists(const char *path);
 bool kve_path_is_dir(const char *path);
 kve_status kve_mkdirs(const char *path);                              /* like mkdir -p */
 kve_status kve_path_join(kve_str *out, const char *a, const char *b); /* replaces the content of *out */
-const char *kve_path_base(const char *path);                          /* points into path, after the last '/' */
+/* dir/name + suffix, where `name` (its slashes make folders) cannot leave dir: parts of dots alone become "_". Replaces
+ * the content of *out. */
+kve_status kve_path_below(const char *dir, const char *name, const char *suffix, kve_str *out);
+kve_status kve_make_parents(const char *path); /* the folders that path lies in */
+const char *kve_path_base(const char *path);   /* points into path, after the last '/' */
 
 /* Names (not paths) in a folder whose name ends with `suffix` ("" = all; "." and ".." never), sorted bytewise.
  * Memory belongs to the arena. */

@@ -32,6 +32,9 @@ enum {
     CHUNK_ROWS,
     MEMORY,
     RETRY,
+    LOG_SAMPLES,
+    DRY_RUN,
+    CONFIG,
     QUIET,
     N_FLAGS
 };
@@ -42,7 +45,7 @@ static const kve_flag g_flags[N_FLAGS] = {
     [POLICY] = {"--policy", "LIST", "policies, all (kveval ls policies), rankings:DIR (kveval rank)", "all"},
     [BUDGET] = {"--budget", "LIST", "tokens kept per layer and KV head, e.g. 128,256,512", NULL},
     [OUT] = {"--out", "DIR", "records, manifest and report; the same DIR resumes", NULL},
-    [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all", "0"},
+    [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all; --limit is the same", "0"},
     [WINDOW] = {"--window", "N", "text: tokens of a window, 3/4 of it prefilled", "4096"},
     [SEED] = {"--seed", "N", "of generated samples and of the random policy", "42"},
     [SINK] = {"--sink", "N", "first tokens that every policy keeps", "4"},
@@ -58,6 +61,10 @@ static const kve_flag g_flags[N_FLAGS] = {
     [CHUNK_ROWS] = {"--chunk", "N", "rows of one forward pass; changes speed, not results", "512"},
     [MEMORY] = {"--fork-mib", "N", "ranked caches and forks that may live at once", "1024"},
     [RETRY] = {"--retry-failed", NULL, "run failed cells again", NULL},
+    [LOG_SAMPLES] = {"--log-samples", NULL,
+                     "also write DIR/samples: every prompt, its token ids and the template's hash", NULL},
+    [DRY_RUN] = {"--dry-run", NULL, "say what would be done, show the first prompt, and stop", NULL},
+    [CONFIG] = {"--config", "FILE", "a manifest.json: the same run again; other flags win over it", NULL},
     [QUIET] = {"--quiet", NULL, "no progress, no table", NULL},
 };
 
@@ -111,6 +118,7 @@ static kve_status run_and_merge(const kve_flag *f, const kve_run *run)
 
 static kve_status evaluate(const kve_flag *f, const kve_opened *o, const kve_eval_setup *s, const kve_eval_options *opt)
 {
+    kve_sample_log log = {f[OUT].value, o->tk, &o->chat, opt->question_in};
     kve_run run = {.datasets = s->data.items,
                    .n_datasets = s->data.n,
                    .policies = s->policies,
@@ -118,6 +126,7 @@ static kve_status evaluate(const kve_flag *f, const kve_opened *o, const kve_eva
                    .budgets = s->budgets,
                    .n_budgets = s->n_budgets,
                    .retry_failed = f[RETRY].value != NULL,
+                   .log = f[LOG_SAMPLES].value ? &log : NULL,
                    .stop = &g_stop};
     KVE_TRY(kve_evaluator_open(o->model, o->tk, &o->chat, opt, &run.evaluator));
     kve_status st = kve_store_open(f[OUT].value, &run.store);
@@ -146,6 +155,7 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
                            f[DTYPE].value,
                            f[DATA].value,
                            f[HAYSTACK].value,
+                           f[CHAT].value,
                            f[REWARD].value != NULL};
     KVE_TRY(kve_setup_policies(f[POLICY].value, s));
     KVE_TRY(kve_setup_budgets(f[BUDGET].value, s));
@@ -156,8 +166,19 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
     KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, o));
     KVE_TRY(
         kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK]}, o, s));
+    if (f[DRY_RUN].value)
+        return kve_eval_plan(o, s, &opt);
     KVE_TRY(kve_setup_manifest(f[OUT].value, o, &facts));
     return evaluate(f, o, s, &opt);
+}
+
+static kve_status check_needed(const kve_flag *f)
+{
+    const int needed[] = {TASK, BUDGET, OUT};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!f[needed[i]].value)
+            return kve_fail(KVE_ERR_USAGE, "%s is missing (%s)", f[needed[i]].name, f[needed[i]].help);
+    return KVE_OK;
 }
 
 kve_status kve_cmd_eval(int argc, char **argv)
@@ -172,14 +193,14 @@ kve_status kve_cmd_eval(int argc, char **argv)
         kve_flags_print("kveval eval --task LIST --budget LIST --out DIR [flags]", f, N_FLAGS);
         return KVE_OK;
     }
-    const int needed[] = {TASK, BUDGET, OUT};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!f[needed[i]].value)
-            return kve_fail(KVE_ERR_USAGE, "%s is missing (%s)", f[needed[i]].name, f[needed[i]].help);
     kve_log_quiet(f[QUIET].value != NULL);
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
-    kve_status st = prepare_and_run(f, argc, argv, &o, &s);
+    kve_status st = f[CONFIG].value ? kve_setup_replay(f[CONFIG].value, g_flags, f, N_FLAGS, &s) : KVE_OK;
+    if (st == KVE_OK)
+        st = check_needed(f);
+    if (st == KVE_OK)
+        st = prepare_and_run(f, argc, argv, &o, &s);
     kve_eval_setup_free(&s);
     kve_close_model(&o);
     return st;

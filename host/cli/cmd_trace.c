@@ -3,7 +3,6 @@
 #include "eval/trace.h"
 #include "host/base/file.h"
 #include "host/cli/eval_setup.h"
-#include "policies/rankings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +20,7 @@ static kve_status write_seen(void *ctx, const kve_observation *seen)
 {
     const job *j = ctx;
     kve_str path = {0};
-    kve_status st = j->file ? kve_str_puts(&path, j->file) : kve_rankings_path(j->dir, seen->name, &path);
+    kve_status st = j->file ? kve_str_puts(&path, j->file) : kve_path_below(j->dir, seen->name, ".safetensors", &path);
     if (st == KVE_OK)
         st = kve_trace_write(path.p, &j->source, seen);
     if (st == KVE_OK)

@@ -4,6 +4,7 @@
 #include "eval/manifest.h"
 #include "eval/prompt.h"
 #include "host/base/file.h"
+#include "host/base/json.h"
 #include "host/base/log.h"
 #include "policies/rankings.h"
 
@@ -154,6 +155,25 @@ kve_status kve_setup_question(const kve_flag *f, bool *question_in)
     return KVE_OK;
 }
 
+kve_status kve_setup_replay(const char *path, const kve_flag *defaults, kve_flag *f, size_t n_flags, kve_eval_setup *s)
+{
+    cJSON *manifest = NULL;
+    kve_status st = kve_json_parse_file(path, &manifest);
+    for (size_t i = 0; i < n_flags && st == KVE_OK; i++) {
+        const char *value = NULL;
+        char *copy = NULL;
+        if (f[i].value != defaults[i].value) /* given on the command line, which wins */
+            continue;
+        st = kve_json_str_or(manifest, f[i].name + 2, path, NULL, &value);
+        if (st != KVE_OK || !value || (!f[i].value_name && strcmp(value, "yes") != 0))
+            continue;
+        st = kve_arena_strndup(&s->arena, value, strlen(value), &copy);
+        f[i].value = copy;
+    }
+    cJSON_Delete(manifest);
+    return st;
+}
+
 static kve_status command_line(const kve_run_facts *f, kve_str *out)
 {
     KVE_TRY(kve_str_puts(out, "kveval eval"));
@@ -209,7 +229,8 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"chat_family", kve_chat_family_name(o->chat.family), true},
         {"chat_template_sha256", o->chat.sha256, true},
         {"add_bos", v->add_bos ? "yes" : "no", true},
-        {"backend", o->be->vt->describe(o->be), false},
+        {"backend", "cpu", false},
+        {"device", o->be->vt->describe(o->be), false},
         {"hardware", cpu, false},
         {"dtype", f->dtype, true},
         {"seed", f->seed, true},
@@ -218,6 +239,9 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"question", f->question, true},
         {"reward", f->reward ? "yes" : "no", true},
         {"window", f->window, true},
+        {"data", f->data, false},
+        {"haystack", f->haystack, false},
+        {"chat", f->chat, false},
         {"data_sha256", f->data ? data_sha : NULL, true},
         {"haystack_sha256", f->haystack ? hay_sha : NULL, true},
         {"task", f->task, false},

@@ -31,11 +31,19 @@ kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eva
 /* "in" | "out". */
 kve_status kve_setup_question(const kve_flag *f, bool *question_in);
 
+/* eval_plan.c: cells, lengths, memory, the time of the prefills, and the first prompt, to stdout. */
+kve_status kve_eval_plan(const kve_opened *o, const kve_eval_setup *s, const kve_eval_options *opt);
+
+/* Fills the flags that still hold their defaults from a manifest.json: the run that it describes, again. Texts live in
+ * the setup's arena. */
+kve_status kve_setup_replay(const char *path, const kve_flag *defaults, kve_flag *f, size_t n_flags, kve_eval_setup *s);
+
 /* What the run is, for the manifest: values as the user gave them. */
 typedef struct kve_run_facts {
     int argc;
     char **argv;
-    const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack;
+    const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack,
+        *chat;
     bool reward;
 } kve_run_facts;
 kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *facts);

@@ -14,6 +14,16 @@ static bool same_flag(const char *a, const char *b)
     return *a == *b;
 }
 
+static bool is_named(const kve_flag *flag, const char *text)
+{
+    /* the names that other harnesses taught */
+    static const char *const ALIASES[][2] = {{"--limit", "--samples"}};
+    for (size_t i = 0; i < sizeof ALIASES / sizeof *ALIASES; i++)
+        if (same_flag(text, ALIASES[i][0]))
+            text = ALIASES[i][1];
+    return same_flag(text, flag->name);
+}
+
 kve_status kve_flags_parse(int argc, char **argv, kve_flag *flags, size_t n_flags, bool *help)
 {
     *help = false;
@@ -24,7 +34,7 @@ kve_status kve_flags_parse(int argc, char **argv, kve_flag *flags, size_t n_flag
             return KVE_OK;
         }
         for (size_t k = 0; k < n_flags && !flag; k++)
-            flag = same_flag(argv[i], flags[k].name) ? &flags[k] : NULL;
+            flag = is_named(&flags[k], argv[i]) ? &flags[k] : NULL;
         if (!flag)
             return kve_fail(KVE_ERR_USAGE, "'%s' is not a flag of this command; see --help", argv[i]);
         if (flag->value_name && i + 1 >= argc)

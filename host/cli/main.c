@@ -15,7 +15,7 @@ static const struct {
     {"rank", "a policy's ranking of a trace", kve_cmd_rank},
     {"eval", "tasks x policies x budgets on a model: records, resumable", kve_cmd_eval},
     {"report", "tables, CSV and a page of plots from a run's records", kve_cmd_report},
-    {"ls", "list policies", kve_cmd_ls},
+    {"ls", "tasks, policies, models, devices", kve_cmd_ls},
     {"bench", "what prefill, decoding and ranking cost here", kve_cmd_bench},
 };
 

@@ -54,4 +54,11 @@ typedef struct kve_tensor_info {
 } kve_tensor_info;
 bool kve_checkpoint_tensor(const kve_checkpoint *ck, size_t i, kve_tensor_info *out);
 
+/* The models that can be named without a path: "smollm2" and every org/name in the Hugging Face cache. Memory belongs
+ * to the arena. */
+typedef struct kve_found_model {
+    const char *name, *path;
+} kve_found_model;
+kve_status kve_models_found(kve_arena *arena, kve_found_model **out, size_t *n_out);
+
 #endif

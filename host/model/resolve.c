@@ -33,7 +33,7 @@ static kve_status default_model(kve_str *out)
         KVE_TRY(below_home(".cache/kveval/" DEFAULT_FILE, out));
     if (!kve_path_exists(out->p))
         return kve_fail(KVE_ERR_FILE,
-                        "%s: the default model is not there; run `bash bench/quickstart.sh`, which fetches it, or give "
+                        "%s: the default model is not there; run `bash bench/fetch_model.sh`, or give "
                         "--model a .gguf file or a folder",
                         out->p);
     return KVE_OK;
@@ -206,4 +206,52 @@ kve_status kve_model_resolve(const char *path, kve_str *out, kve_path_kind *kind
                             path);
     }
     return kve_path_is_dir(out->p) ? settle_folder(out, kind) : settle_file(out, kind);
+}
+
+static kve_status add_found(kve_arena *arena, const char *name, size_t len, kve_found_model *m)
+{
+    kve_str path = {0};
+    kve_path_kind kind;
+    char *copy = NULL, *place = NULL;
+    KVE_TRY(kve_arena_strndup(arena, name, len, &copy));
+    kve_status st = kve_model_resolve(copy, &path, &kind);
+    if (st == KVE_OK)
+        st = kve_arena_strndup(arena, path.p, path.len, &place);
+    kve_str_free(&path);
+    *m = (kve_found_model){copy, place};
+    return st;
+}
+
+/* A folder's name in the cache, "models--org--name", as a model's: "org/name". */
+static kve_status add_cached(kve_arena *arena, const char *folder, kve_found_model *list, size_t *n)
+{
+    static const char PREFIX[] = "models--";
+    const char *org = folder + sizeof PREFIX - 1, *name;
+    kve_str id = {0};
+    if (strncmp(folder, PREFIX, sizeof PREFIX - 1) != 0 || !(name = strstr(org, "--")))
+        return KVE_OK;
+    kve_status st = kve_str_printf(&id, "%.*s/%s", (int)(name - org), org, name + 2);
+    if (st == KVE_OK && add_found(arena, id.p, id.len, &list[*n]) == KVE_OK) /* one without a snapshot is none */
+        ++*n;
+    kve_str_free(&id);
+    return st;
+}
+
+kve_status kve_models_found(kve_arena *arena, kve_found_model **out, size_t *n_out)
+{
+    kve_str hub = {0};
+    char **names = NULL;
+    size_t n_names = 0;
+    *n_out = 0;
+    kve_status st = hub_folder(&hub);
+    if (st == KVE_OK && kve_path_is_dir(hub.p))
+        st = kve_dir_list(hub.p, "", arena, &names, &n_names);
+    kve_str_free(&hub);
+    KVE_TRY(st);
+    KVE_TRY(kve_arena_alloc(arena, n_names + 1, sizeof **out, out));
+    if (add_found(arena, DEFAULT_NAME, strlen(DEFAULT_NAME), &(*out)[0]) == KVE_OK)
+        *n_out = 1;
+    for (size_t i = 0; i < n_names; i++)
+        KVE_TRY(add_cached(arena, names[i], *out, n_out));
+    return KVE_OK;
 }

@@ -2,9 +2,9 @@
 #include "host/base/mem.h"
 #include "kernels/cpu/cpu.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { HEADER_BYTES = 64 }; /* in front of every allocation: its size, and the 64-byte alignment kept */
 
@@ -116,7 +116,7 @@ const char *cpu_isa_name(cpu_isa isa)
     return g_isa_names[isa];
 }
 
-cpu_isa cpu_isa_detect(void)
+static cpu_isa widest_isa(void)
 {
     cpu_isa best = CPU_PORTABLE;
 #if defined(__x86_64__)
@@ -126,22 +126,45 @@ cpu_isa cpu_isa_detect(void)
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         best = __builtin_cpu_supports("avx512bf16") ? CPU_AVX512_BF16 : CPU_AVX512;
 #endif
-    const char *wish = getenv("KVEVAL_ISA");
-    for (int i = CPU_PORTABLE; wish && i < (int)best; i++)
-        if (strcmp(wish, g_isa_names[i]) == 0)
-            return (cpu_isa)i;
     return best;
+}
+
+/* What KVEVAL_ISA asks for, if the processor has it. */
+static kve_status choose_isa(cpu_isa *out)
+{
+    const char *wish = getenv("KVEVAL_ISA");
+    *out = widest_isa();
+    if (!wish || !*wish)
+        return KVE_OK;
+    for (int i = CPU_PORTABLE; i <= (int)*out; i++)
+        if (strcmp(wish, g_isa_names[i]) == 0) {
+            *out = (cpu_isa)i;
+            return KVE_OK;
+        }
+    return kve_fail(KVE_ERR_USAGE,
+                    "KVEVAL_ISA is '%s': unknown, or more than this processor has; it is one of portable, avx2, "
+                    "avx512, avx512bf16, here %s at the most",
+                    wish, g_isa_names[*out]);
+}
+
+/* Processors that this process may run on: a job's share, not the machine's. */
+static int32_t usable_cpus(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n > 0 ? n : 1;
 }
 
 kve_status kve_cpu_open(const kve_backend_options *opt, kve_backend **out)
 {
     cpu_backend *be = NULL;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int32_t threads = opt->threads > 0 ? opt->threads : cores > 0 ? (int32_t)cores : 1;
+    int32_t threads = opt->threads > 0 ? opt->threads : usable_cpus();
+    cpu_isa isa;
+    KVE_TRY(choose_isa(&isa));
     KVE_TRY(kve_alloc(1, sizeof *be, &be));
     be->base.vt = &g_vt;
-    be->numerics = opt->numerics;
-    be->isa = cpu_isa_detect();
+    be->isa = isa;
     be->threads = threads;
     kve_status st = cpu_pool_create(threads, &be->pool);
     if (st != KVE_OK) {

@@ -14,7 +14,6 @@ typedef struct cpu_pool cpu_pool;
 
 typedef struct cpu_backend {
     kve_backend base; /* first: a kve_backend* is a cpu_backend* */
-    kve_numerics numerics;
     cpu_isa isa;
     int32_t threads;
     cpu_pool *pool;
@@ -45,7 +44,6 @@ static inline void *cpu_scratch(const cpu_backend *be, int32_t worker)
     return be->scratch + (size_t)worker * be->scratch_bytes;
 }
 
-cpu_isa cpu_isa_detect(void); /* the widest that the processor has, lowered by KVEVAL_ISA */
 const char *cpu_isa_name(cpu_isa isa);
 
 static inline float cpu_from_bf16(uint16_t x)

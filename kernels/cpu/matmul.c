@@ -1,8 +1,8 @@
 /* y = x W^T (+ bias) or y += ...: tiles of up to 6 rows by one panel of 64 columns, accumulators in registers, k in
  * ascending order. Contract: kernels/ops.h.
  *
- * A row's sum runs over k in the same order whatever the tile, the batch or the thread count, so both numerics modes
- * are invariant on this backend. bytes: the weight once per 6 rows of a block (from L2 when T is large);
+ * A row's sum runs over k in the same order whatever the tile, the batch or the thread count, so it
+ * is the same alone and in any batch. bytes: the weight once per 6 rows of a block (from L2 when T is large);
  * flops: 2 T N K. AVX512-BF16 multiplies pairs (vdpbf16ps); the other sets widen bf16 to fp32 first. */
 #include "host/base/mem.h"
 #include "kernels/cpu/cpu.h"

@@ -428,7 +428,7 @@ static void test_paths(void **state)
     opens_as(GOLDEN "llama/model.safetensors", "llama");
     fails_with(GOLDEN "dequant.txt", "no config.json lies beside it");
     fails_with(GOLDEN, "0 .gguf files");
-    fails_with("smollm2", "bash bench/quickstart.sh");
+    fails_with("smollm2", "bash bench/fetch_model.sh");
     fails_with("smollm2", "/.cache/kveval/SmolLM2-135M-Instruct.Q4_1.gguf");
     setenv("KVEVAL_CACHE", g_dir, 1);
     fails_with("smollm2", in_dir("SmolLM2-135M-Instruct.Q4_1.gguf"));
