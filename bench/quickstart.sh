@@ -3,7 +3,7 @@
 # on RULER at several budgets. Some minutes on 2 cores. OUT, SAMPLES and BUDGETS in the environment change the run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. tests/install.sh
+. tests/install.sh build
 cmake -S . -B build -G Ninja -DBUILD_TESTING=OFF >/dev/null
 ninja -C build
 model=$(bash bench/fetch_model.sh)

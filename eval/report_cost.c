@@ -69,9 +69,11 @@ static kve_status time_text(kve_arena *arena, double us, double prefill_us, cons
     *out = DASH;
     if (isnan(us))
         return KVE_OK;
+    const char *unit = us < 999.5e3 ? "ms" : "s";
+    double value = us < 999.5e3 ? us / 1e3 : us / 1e6;
     if (prefill_us > 0)
-        return kve_report_text(arena, out, "%.3g ms (%.2g %%)", us / 1000, 100 * us / prefill_us);
-    return kve_report_text(arena, out, "%.3g ms", us / 1000);
+        return kve_report_text(arena, out, "%.3g %s (%.2g %%)", value, unit, 100 * us / prefill_us);
+    return kve_report_text(arena, out, "%.3g %s", value, unit);
 }
 
 static kve_status kept_text(kve_arena *arena, const kve_report_cell *c, const char **out)

@@ -6,6 +6,7 @@ static kve_status cell_text(const kve_table_cell *c, kve_str *out)
 {
     kve_tw w = {.out = out};
     kve_str_clear(out);
+    kve_tw_puts(&w, ""); /* a string also where nothing follows */
     kve_tw_md(&w, c->text ? c->text : "");
     if (c->spread && !c->repeats) {
         kve_tw_puts(&w, " ");

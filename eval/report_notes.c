@@ -12,7 +12,8 @@ const char *const kve_report_legend[] = {
     "deployed.",
     "full is the whole cache: no budget applies, so one value stands for every column.",
     "\xc2\xb1 is half of a 95 % percentile bootstrap interval (2,000 resamples); summary.csv has both ends. "
-    "A \xc2\xb1 of 0 means that all samples agree, not that more samples would.",
+    "A \xc2\xb1 of 0 means that all samples agree, not that more samples would; no \xc2\xb1: a task has one sample "
+    "only.",
     "A suite's value is the mean over its tasks of the task means; its interval resamples samples inside each task. "
     "It is left out where a task is missing.",
     "Perplexity is exp(sum of nats / sum of tokens), so long samples weigh more; a suite's is exp of the mean over its "

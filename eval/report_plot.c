@@ -42,6 +42,17 @@ typedef struct extent {
     bool any;
 } extent;
 
+/* The ends of the bar; where there is no interval, it has no length. */
+static double low_of(const kve_report_stat *s)
+{
+    return isnan(s->low) ? s->mean : s->low;
+}
+
+static double high_of(const kve_report_stat *s)
+{
+    return isnan(s->high) ? s->mean : s->high;
+}
+
 static void see(extent *e, double x, const kve_report_stat *s)
 {
     if (isfinite(x)) {
@@ -49,8 +60,8 @@ static void see(extent *e, double x, const kve_report_stat *s)
         e->x_high = fmax(e->x_high, x);
         e->any = true;
     }
-    e->y_low = fmin(e->y_low, s->low);
-    e->y_high = fmax(e->y_high, s->high);
+    e->y_low = fmin(e->y_low, low_of(s));
+    e->y_high = fmax(e->y_high, high_of(s));
 }
 
 static extent find_extent(const kve_report *r, const kve_plot *plot)
@@ -74,7 +85,7 @@ static void data_blocks(const kve_report *r, const kve_plot *plot, kve_tw *w)
         for (size_t b = 1; b < r->n_slots; b++) {
             const kve_report_stat *s = &kve_report_at(r, plot->i_scope, p, b)->stat[plot->m];
             if (s->n)
-                kve_tw_printf(w, "%.6g %.9g %.9g %.9g\n", (double)r->budgets[b] * step, s->mean, s->low, s->high);
+                kve_tw_printf(w, "%.6g %.9g %.9g %.9g\n", (double)r->budgets[b] * step, s->mean, low_of(s), high_of(s));
             else
                 kve_tw_puts(w, "\n"); /* a gap, not a line across it */
         }

@@ -75,8 +75,11 @@ static double weighted_mean(sample_set *s)
     return kve_mean(s->x, s->n) / total;
 }
 
-static kve_report_stat finish(double *resamples, double scale, double mean, size_t n)
+/* One sample says nothing about how far another would be: without `spread` there is a mean, but no interval. */
+static kve_report_stat finish(double *resamples, double scale, double mean, size_t n, bool spread)
 {
+    if (!spread)
+        return (kve_report_stat){.n = n, .mean = mean, .low = NAN, .high = NAN};
     for (int k = 0; k < KVE_REPORT_RESAMPLES; k++)
         resamples[k] *= scale;
     double low = kve_quantile(resamples, KVE_REPORT_RESAMPLES, 0.025);
@@ -89,7 +92,7 @@ static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *
 {
     size_t n_used = 0, n = 0;
     double mean = 0;
-    bool complete = true;
+    bool complete = true, spread = true;
     for (size_t t = 0; t < tasks->n_tasks; t++) {
         if (!tasks->uses[t])
             continue;
@@ -99,6 +102,7 @@ static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *
         else
             gather(tasks->a[t], m, s);
         complete = complete && s->n > 0;
+        spread = spread && s->n > 1;
         n_used++;
         if (s->n == 0)
             continue;
@@ -107,10 +111,10 @@ static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *
         mean += task_mean;
         n += s->n;
         if (per_task)
-            per_task[t] = finish(own, 1.0, task_mean, s->n);
+            per_task[t] = finish(own, 1.0, task_mean, s->n, s->n > 1);
     }
     if (complete && n_used > 0)
-        *out = finish(sums, 1.0 / (double)n_used, mean / (double)n_used, n);
+        *out = finish(sums, 1.0 / (double)n_used, mean / (double)n_used, n, spread);
 }
 
 kve_status kve_report_aggregate(const kve_report_tasks *tasks, kve_measure m, kve_report_stat *out,

@@ -67,6 +67,8 @@ kve_status kve_table_stat(kve_arena *arena, const kve_report_stat *stat, const c
 #pragma GCC diagnostic pop
     const char *minus = stat->mean < 0 ? "-" : sign;
     KVE_TRY(kve_report_text(arena, &out->text, "%s%s", minus, value));
+    if (isnan(stat->low)) /* a mean without an interval */
+        return KVE_OK;
     KVE_TRY(kve_report_text(arena, &out->spread, "\xc2\xb1%s", half));
     return kve_report_text(arena, &out->range, "[%s, %s]", low, high);
 }

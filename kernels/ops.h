@@ -2,8 +2,7 @@
  *
  * All data pointers are DEVICE pointers of the backend that runs the op (kernels/backend.h); scalars travel by value.
  * Arithmetic is fp32 with fp32 accumulation unless a line says otherwise; K and V are stored in the cache dtype.
- * A row's result depends on that row's inputs alone: not on T, on other rows, on chunking, or on the thread count
- * (matmul in KVE_NUMERICS_FAST is the one exception, see kernels/backend.h).
+ * A row's result depends on that row's inputs alone: not on T, on other rows, on chunking, or on the thread count.
  * T = 0, X = 0, n = 0 are legal and do nothing. Letters: host/shape.h. */
 #ifndef KVE_KERNELS_OPS_H
 #define KVE_KERNELS_OPS_H
