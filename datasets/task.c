@@ -1,6 +1,6 @@
 /* Task names: what they stand for, and opening it. Knows the families only by their open functions. */
-#include "datasets/nearest.h"
 #include "datasets/ruler/ruler.h"
+#include "host/base/text.h"
 
 #include <ctype.h>
 #include <string.h>

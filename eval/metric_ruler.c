@@ -29,16 +29,21 @@ kve_status kve_metric_ruler_clean(const char *answer, size_t len, kve_str *out)
  * so that lowering never changes a length. */
 static uint32_t lower_two_byte(uint32_t c)
 {
-    if ((c >= 0xc0 && c <= 0xde && c != 0xd7) || (c >= 0x391 && c <= 0x3a9 && c != 0x3a2) || (c >= 0x410 && c <= 0x42f))
-        return c + 32;
-    if (c >= 0x400 && c <= 0x40f)
-        return c + 80;
-    bool even_is_upper = (c >= 0x100 && c <= 0x12f) || (c >= 0x132 && c <= 0x137) || (c >= 0x14a && c <= 0x177) ||
-                         (c >= 0x460 && c <= 0x481);
-    bool odd_is_upper = (c >= 0x139 && c <= 0x148) || (c >= 0x179 && c <= 0x17e);
-    if ((even_is_upper && c % 2 == 0) || (odd_is_upper && c % 2 == 1))
-        return c + 1;
-    return c == 0x178 ? 0xff : c;
+    static const struct {
+        uint32_t from, to, step; /* where capitals and small letters alternate the step is 2 */
+        int32_t add;
+    } capitals[] = {
+        {0xc0, 0xd6, 1, 32},   {0xd8, 0xde, 1, 32},   {0x100, 0x12e, 2, 1},    {0x132, 0x136, 2, 1},
+        {0x139, 0x147, 2, 1},  {0x14a, 0x176, 2, 1},  {0x178, 0x178, 1, -121}, {0x179, 0x17d, 2, 1},
+        {0x386, 0x386, 1, 38}, {0x388, 0x38a, 1, 37}, {0x38c, 0x38c, 1, 64},   {0x38e, 0x38f, 1, 63},
+        {0x391, 0x3a1, 1, 32}, {0x3a3, 0x3ab, 1, 32}, {0x400, 0x40f, 1, 80},   {0x410, 0x42f, 1, 32},
+        {0x460, 0x480, 2, 1},  {0x48a, 0x4be, 2, 1},  {0x4c0, 0x4c0, 1, 15},   {0x4c1, 0x4cd, 2, 1},
+        {0x4d0, 0x52e, 2, 1},
+    };
+    for (size_t i = 0; i < sizeof capitals / sizeof *capitals; i++)
+        if (c >= capitals[i].from && c <= capitals[i].to && (c - capitals[i].from) % capitals[i].step == 0)
+            return (uint32_t)((int32_t)c + capitals[i].add);
+    return c;
 }
 
 static void lower(char *s, size_t len)
@@ -47,7 +52,7 @@ static void lower(char *s, size_t len)
         unsigned char a = (unsigned char)s[i];
         if (a >= 'A' && a <= 'Z') {
             s[i] = (char)(a + 32);
-        } else if ((a & 0xe0) == 0xc0 && i + 1 < len) {
+        } else if ((a & 0xe0) == 0xc0 && i + 1 < len && ((unsigned char)s[i + 1] & 0xc0) == 0x80) {
             uint32_t c = lower_two_byte((uint32_t)(a & 0x1f) << 6 | ((unsigned char)s[i + 1] & 0x3f));
             s[i++] = (char)(0xc0 | c >> 6);
             s[i] = (char)(0x80 | (c & 0x3f));

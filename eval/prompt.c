@@ -131,8 +131,8 @@ kve_status kve_prompt_overhead(const kve_tokenizer *tk, const kve_chat *chat, in
     kve_str open = {0}, close = {0};
     kve_ids ids = {0};
     kve_status st = kve_chat_single(chat, &open, &close);
-    if (st == KVE_OK)
-        st = add_template(tk, &open, true, &ids);
+    if (st == KVE_OK) /* without an opening it is the user's text that begins with BOS */
+        st = open.len ? add_template(tk, &open, true, &ids) : add_plain(tk, "", true, &ids);
     if (st == KVE_OK)
         st = add_template(tk, &close, false, &ids);
     *n_tok = (int64_t)ids.len;

@@ -21,7 +21,7 @@ kve_status kve_prompt_make(const kve_tokenizer *tk, const kve_chat *chat, const 
                            kve_prompt *out);
 void kve_prompt_free(kve_prompt *p);
 
-/* The tokenizer as datasets see it, and the tokens that the chat template adds around one user turn. */
+/* The tokenizer as datasets see it, and the tokens around one user turn: the chat template's, and BOS. */
 kve_token_fns kve_prompt_token_fns(const kve_tokenizer *tk);
 kve_status kve_prompt_overhead(const kve_tokenizer *tk, const kve_chat *chat, int64_t *n_tok);
 

@@ -132,10 +132,20 @@ static kve_status read_field(const cJSON *obj, const field *f, const char *name,
     return KVE_OK;
 }
 
+/* *out: the list, NULL where it is absent or null. */
+static kve_status read_list(const cJSON *obj, const char *key, const char *name, const cJSON **out)
+{
+    const cJSON *v = kve_json_get(obj, key);
+    *out = v && !cJSON_IsNull(v) ? v : NULL;
+    return *out && !cJSON_IsArray(v) ? kve_fail(KVE_ERR_FILE, "%s: field '%s' is not a list", name, key) : KVE_OK;
+}
+
 static kve_status read_arrays(const cJSON *obj, const char *name, kve_arena *arena, kve_record *r)
 {
-    const cJSON *refs = kve_json_get(obj, "references"), *heads = kve_json_get(obj, "reward_heads");
-    if (refs && cJSON_IsArray(refs)) {
+    const cJSON *refs, *heads;
+    KVE_TRY(read_list(obj, "references", name, &refs));
+    KVE_TRY(read_list(obj, "reward_heads", name, &heads));
+    if (refs) {
         const char **texts = NULL;
         r->n_references = (size_t)cJSON_GetArraySize(refs);
         KVE_TRY(kve_arena_alloc(arena, r->n_references, sizeof *texts, &texts));
@@ -147,13 +157,16 @@ static kve_status read_arrays(const cJSON *obj, const char *name, kve_arena *are
         }
         r->references = texts;
     }
-    if (heads && cJSON_IsArray(heads)) {
+    if (heads) {
         double *values = NULL;
         r->n_reward_heads = (size_t)cJSON_GetArraySize(heads);
         KVE_TRY(kve_arena_alloc(arena, r->n_reward_heads, sizeof *values, &values));
         size_t i = 0;
-        for (const cJSON *e = heads->child; e; e = e->next, i++)
+        for (const cJSON *e = heads->child; e; e = e->next, i++) {
+            if (!cJSON_IsNumber(e) && !cJSON_IsNull(e))
+                return kve_fail(KVE_ERR_FILE, "%s: 'reward_heads'[%zu] is neither a number nor null", name, i);
             values[i] = cJSON_IsNumber(e) ? e->valuedouble : NAN;
+        }
         r->reward_heads = values;
     }
     return KVE_OK;
@@ -206,13 +219,18 @@ static int compare_natural(const char *a, const char *b)
     return (*a != 0) - (*b != 0);
 }
 
+/* 0 only for equal texts: "7" and "07" are two samples. */
+static int compare_names(const char *a, const char *b)
+{
+    int c = compare_natural(a, b);
+    return c ? c : strcmp(a, b);
+}
+
 int kve_record_compare(const kve_record *a, const kve_record *b)
 {
-    int c = compare_natural(a->task, b->task);
+    int c = compare_names(a->task, b->task);
     if (!c)
-        c = compare_natural(a->sample_id, b->sample_id);
-    if (!c)
-        c = strcmp(a->sample_id, b->sample_id); /* "7" and "07" are two samples */
+        c = compare_names(a->sample_id, b->sample_id);
     if (!c)
         c = strcmp(a->policy, b->policy);
     return c ? c : (a->budget > b->budget) - (a->budget < b->budget);

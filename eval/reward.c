@@ -28,12 +28,15 @@ void kve_reward_all(const float *importance, const int32_t *order, size_t n_head
 {
     enum { MAX_BUDGETS = 256 };
     double row[MAX_BUDGETS];
-    for (size_t h = 0; h < n_heads; h++)
-        for (size_t first = 0; first < n_budgets; first += MAX_BUDGETS) {
+    for (size_t h = 0; h < n_heads; h++) {
+        kve_head_reward head = {importance + h * (size_t)n, order + h * (size_t)n, n};
+        size_t first = 0;
+        do { /* once also without budgets: the sum does not depend on them */
             size_t count = n_budgets - first < MAX_BUDGETS ? n_budgets - first : MAX_BUDGETS;
-            kve_head_reward head = {importance + h * (size_t)n, order + h * (size_t)n, n};
-            kve_reward_head(&head, budgets + first, count, row, &sums[h]);
+            kve_reward_head(&head, count ? budgets + first : NULL, count, row, &sums[h]);
             for (size_t i = 0; i < count; i++)
                 lost[(first + i) * n_heads + h] = row[i];
-        }
+            first += count;
+        } while (first < n_budgets);
+    }
 }

@@ -20,7 +20,8 @@ typedef struct kve_head_reward {
  * rank backwards. */
 void kve_reward_head(const kve_head_reward *h, const int32_t *budgets, size_t n_budgets, double *lost, double *sum);
 
-/* [heads]: the same two for all heads, given [heads][n] arrays: lost [n_budgets][heads], sums [heads]. */
+/* [heads]: the same two for all heads, given [heads][n] arrays: lost [n_budgets][heads], sums [heads]. Without budgets
+ * (n_budgets 0; budgets and lost may be NULL) the sums alone. */
 void kve_reward_all(const float *importance, const int32_t *order, size_t n_heads, int32_t n, const int32_t *budgets,
                     size_t n_budgets, double *lost, double *sums);
 

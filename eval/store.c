@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,32 +137,64 @@ static int by_key_then_rank(const void *a, const void *b)
     return ea->len != eb->len ? (ea->len < eb->len ? -1 : 1) : memcmp(ea->json, eb->json, ea->len);
 }
 
-static kve_status scan_dir(const char *dir, scan *out)
+static kve_status scan_segments(const char *seg, char *const *names, size_t n, scan *out)
 {
-    kve_arena names_arena = {0};
-    kve_str seg = {0}, path = {0};
-    char **names = NULL;
-    size_t n = 0;
-    *out = (scan){0};
-    kve_status st = kve_path_join(&seg, dir, "seg");
-    if (st == KVE_OK)
-        st = kve_dir_list(seg.p, "", &names_arena, &names, &n);
-    if (st == KVE_OK)
-        st = kve_alloc(n, sizeof *out->maps, &out->maps);
+    kve_str path = {0};
+    kve_status st = kve_alloc(n, sizeof *out->maps, &out->maps);
     for (size_t i = 0; i < n && st == KVE_OK; i++) {
         if (!strstr(names[i], ".jsonl"))
             continue;
-        st = kve_path_join(&path, seg.p, names[i]);
+        st = kve_path_join(&path, seg, names[i]);
         if (st == KVE_OK)
             st = kve_map_open(path.p, &out->maps[out->n_maps]);
         if (st == KVE_OK)
             st = scan_lines(out, &out->maps[out->n_maps++], path.p);
     }
+    kve_str_free(&path);
+    return st;
+}
+
+static bool same_names(char *const *a, size_t n_a, char *const *b, size_t n_b)
+{
+    for (size_t i = 0; n_a == n_b && i < n_a; i++)
+        if (strcmp(a[i], b[i]) != 0)
+            return false;
+    return n_a == n_b;
+}
+
+/* Another process may seal its segment meanwhile: then its old name is gone, or a listing has neither name. What counts
+ * is a scan during which the names stayed the same; *settled says so. */
+static kve_status try_scan(const char *seg, scan *out, bool *settled)
+{
+    kve_arena arena = {0};
+    char **before = NULL, **after = NULL;
+    size_t n_before = 0, n_after = 0;
+    *out = (scan){0};
+    *settled = true;
+    kve_status st = kve_dir_list(seg, "", &arena, &before, &n_before);
+    kve_status scanned = st == KVE_OK ? scan_segments(seg, before, n_before, out) : st;
+    if (st == KVE_OK && scanned != KVE_ERR_MEMORY) {
+        st = kve_dir_list(seg, "", &arena, &after, &n_after);
+        *settled = st != KVE_OK || same_names(before, n_before, after, n_after);
+    }
+    kve_arena_free(&arena);
+    return scanned != KVE_OK ? scanned : st;
+}
+
+static kve_status scan_dir(const char *dir, scan *out)
+{
+    kve_str seg = {0};
+    bool settled = false;
+    *out = (scan){0};
+    kve_status st = kve_path_join(&seg, dir, "seg");
+    if (st == KVE_OK)
+        do {
+            scan_free(out);
+            st = try_scan(seg.p, out, &settled);
+        } while (!settled);
+    kve_str_free(&seg);
     if (st == KVE_OK && out->n)
         qsort(out->entries, out->n, sizeof *out->entries, by_key_then_rank);
-    kve_arena_free(&names_arena);
-    kve_str_free(&seg);
-    kve_str_free(&path);
     if (st != KVE_OK)
         scan_free(out);
     return st;
@@ -201,8 +234,10 @@ void kve_store_close(kve_store *s)
         kve_str sealed = {0};
         size_t suffix = strlen(".open");
         close(s->fd);
+        /* Never over a segment of the same name (a container's process of the same number in the same second). An
+         * unsealed segment is read all the same. */
         if (kve_str_append(&sealed, s->path.p, s->path.len - suffix) == KVE_OK)
-            (void)rename(s->path.p, sealed.p); /* an unsealed segment is read all the same */
+            (void)renameat2(AT_FDCWD, s->path.p, AT_FDCWD, sealed.p, RENAME_NOREPLACE);
         kve_str_free(&sealed);
     }
     scan_free(&s->before);
@@ -230,8 +265,11 @@ kve_found kve_store_find(const kve_store *s, const char *task, const char *sampl
     }
     if (low == s->before.n || kve_record_compare(&s->before.entries[low].key, &key) != 0)
         return (kve_found){0};
-    const kve_record *found = &s->before.entries[low].key;
-    return (kve_found){true, found->status[0] == 'o', found->attempt};
+    kve_found found = {true, s->before.entries[low].key.status[0] == 'o', s->before.entries[low].key.attempt};
+    for (size_t i = low + 1; i < s->before.n && kve_record_compare(&s->before.entries[i].key, &key) == 0; i++)
+        if (s->before.entries[i].key.attempt > found.attempt)
+            found.attempt = s->before.entries[i].key.attempt;
+    return found;
 }
 
 static kve_status open_segment(kve_store *s)
@@ -311,12 +349,24 @@ static kve_status merged_text(const scan *s, kve_str *text, kve_merge *out)
     return KVE_OK;
 }
 
+/* One merge at a time: what another process wrote later must not be replaced by what was read earlier. Where the file
+ * system has no locks it goes without, and a merge of the next run repairs it. The caller closes what is >= 0. */
+static int lock_merges(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0 && errno == EINTR)
+        continue;
+    return fd;
+}
+
 kve_status kve_store_merge(const char *dir, kve_merge *out)
 {
-    scan s;
+    scan s = {0};
     kve_str text = {0}, path = {0};
-    KVE_TRY(scan_dir(dir, &s));
-    kve_status st = merged_text(&s, &text, out);
+    int lock = lock_merges(dir);
+    kve_status st = scan_dir(dir, &s);
+    if (st == KVE_OK)
+        st = merged_text(&s, &text, out);
     if (st == KVE_OK)
         st = kve_path_join(&path, dir, "records.jsonl");
     if (st == KVE_OK)
@@ -324,5 +374,7 @@ kve_status kve_store_merge(const char *dir, kve_merge *out)
     kve_str_free(&text);
     kve_str_free(&path);
     scan_free(&s);
+    if (lock >= 0)
+        close(lock);
     return st;
 }

@@ -14,7 +14,7 @@ kve_status kve_store_open(const char *dir, kve_store **out);
 /* Seals the own segment and frees. A segment that was never sealed loses nothing. */
 void kve_store_close(kve_store *s);
 
-/* What was there for this cell when the store was opened. */
+/* What was there for this cell when the store was opened: a record at all, an ok one, and the highest attempt. */
 typedef struct kve_found {
     bool any, ok;
     int64_t attempt;
@@ -32,7 +32,8 @@ typedef struct kve_merge {
 } kve_merge;
 
 /* Writes DIR/records.jsonl in one step, sorted by kve_record_compare. Of several records of a cell the one that is ok
- * wins, then the lowest attempt, then the oldest. */
+ * wins, then the lowest attempt, then the oldest. Merges of several processes go one after the other, so that the last
+ * one holds all that was appended before any of them began. */
 kve_status kve_store_merge(const char *dir, kve_merge *out);
 
 #endif

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that kveval builds and tests with, if one is missing. Sourced by tests/run.sh and .ci/run.
+# Installs the Debian packages that are missing. Sourced: `. tests/install.sh build` for what building and reports need,
+# `test` for the tests as well, `ci` for the gates, too.
 set -euo pipefail
-packages=(build-essential cmake ninja-build pkg-config libcjson-dev libpcre2-dev libssl-dev libcmocka-dev gnuplot-nox clang-format python3 python3-pip)
+packages=(build-essential cmake ninja-build pkg-config libcjson-dev libpcre2-dev libssl-dev gnuplot-nox python3 python3-pip ca-certificates)
+[ "$1" = build ] || packages+=(libcmocka-dev)
+[ "$1" != ci ] || packages+=(clang libclang-rt-dev clang-format git)
 missing=()
 for p in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")

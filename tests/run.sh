@@ -2,7 +2,7 @@
 # Builds kveval and runs the quick tests, from nothing, on a fresh Debian machine. BUILD_DIR and CMAKE_ARGS are optional.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. tests/install.sh
+. tests/install.sh test
 build=${BUILD_DIR:-build}
 # shellcheck disable=SC2086
 cmake -S . -B "$build" -G Ninja ${CMAKE_ARGS:-} >/dev/null

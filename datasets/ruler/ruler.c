@@ -1,7 +1,7 @@
 /* The table of RULER's 13 tasks, opening a dataset of one of them, and the fitting of a context to the length. What a
  * task says is its family's business (niah.c, vt.c, cwe.c, fwe.c, qa.c). */
 #include "datasets/ruler/ruler.h"
-#include "datasets/nearest.h"
+#include "host/base/text.h"
 
 #include <assert.h>
 #include <math.h>

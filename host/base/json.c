@@ -360,7 +360,7 @@ void kve_jw_strn(kve_jw *w, const char *s, size_t len)
         unsigned char c = (unsigned char)s[i];
         size_t n = utf8_sequence((const unsigned char *)s + i, len - i);
         char escape[8];
-        if (n == 0)
+        if (n == 0 || c == 0)
             put(w, "\xef\xbf\xbd", 3);
         else if (c == '"' || c == '\\')
             put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\%c", c));

@@ -46,7 +46,7 @@ void kve_jw_int(kve_jw *w, int64_t v);
 void kve_jw_num(kve_jw *w, double v); /* NaN and infinity become null */
 void kve_jw_bool(kve_jw *w, bool v);
 void kve_jw_null(kve_jw *w);
-void kve_jw_str(kve_jw *w, const char *s); /* NULL becomes null; invalid UTF-8 becomes U+FFFD */
+void kve_jw_str(kve_jw *w, const char *s); /* NULL becomes null; invalid UTF-8 and a NUL byte become U+FFFD */
 void kve_jw_strn(kve_jw *w, const char *s, size_t len);
 
 /* True if s[0..len) is well-formed UTF-8; otherwise *bad (may be NULL) is the offset of the first bad byte. */

@@ -1,76 +1,84 @@
-/* kveval bench e2e: what a prefill, a decode step of one and of many forks, and every policy's ranking cost on this
- * machine with this model. Times only; no quality. */
+/* kveval bench e2e: what a prefill, every policy's ranking, a decode step of one and of many forks, and a whole sweep
+ * of policies and budgets cost on this machine with this model. Times only; no quality. */
 #include "eval/scoring.h"
 #include "host/base/clock.h"
+#include "host/base/log.h"
 #include "host/base/rng.h"
-#include "host/base/stats.h"
-#include "host/cli/cli.h"
+#include "host/cli/bench_rows.h"
+#include "host/cli/eval_setup.h"
 #include "host/engine/decode.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
-enum { CHUNK = 512, MAX_REPEAT = 64 };
+enum { CHUNK = 512, SHORT = 512, SINK = 4, RECENT = 16, SEED = 42, SWEEP_BUDGETS = 6, RULER_LEAST = 512 };
 
 typedef struct bench {
     const kve_model *m;
     kve_session *s;
     kve_context ctx;
-    int32_t n, forks, steps, repeat;
+    int32_t n, forks, steps;
     int32_t *ids; /* [n] */
+    kve_bench_rules rules;
+    kve_bench_table table;
 } bench;
 
-static void print_row(const bench *b, const char *what, double *us, double per, const char *unit)
+/* Measures and prints one thing; `work` units are done each time. */
+static kve_status measure(bench *b, const char *name, int32_t length, int32_t forks, double work, const char *unit,
+                          kve_bench_once once, void *ctx)
 {
-    double median = kve_median(us, (size_t)b->repeat);
-    printf("| %-28s | %10.1f | %10.1f %-9s | %5.1f %% |\n", what, median / 1000, per / (median * 1e-6), unit,
-           100 * (us[b->repeat - 1] - us[0]) / median);
-    fflush(stdout);
+    kve_bench_result r;
+    KVE_TRY(kve_bench_measure(&b->rules, once, ctx, 1, &r));
+    kve_bench_row row = {name, unit, length, forks, work / (r.series[0].median * 1e-3)};
+    return kve_bench_print(&b->table, &row, &r.series[0], r.stop);
 }
 
-static kve_status bench_prefill(bench *b)
+static kve_status prefill_once(void *ctx, int64_t *us)
 {
-    double us[MAX_REPEAT];
-    char what[64];
-    for (int32_t i = 0; i < b->repeat; i++) {
-        int64_t start = kve_now_us();
-        KVE_TRY(kve_prefill(b->s, b->ids, b->n, &b->ctx));
-        us[i] = (double)(kve_now_us() - start);
-    }
-    snprintf(what, sizeof what, "prefill %d", b->n);
-    print_row(b, what, us, b->n, "tok/s");
+    bench *b = ctx;
+    int64_t start = kve_now_us();
+    KVE_TRY(kve_prefill(b->s, b->ids, b->n, &b->ctx));
+    *us = kve_now_us() - start;
     return KVE_OK;
 }
 
-/* Decodes `steps` tokens of X forks over the whole context, the arg-max being fed back. */
-static kve_status decode_once(const bench *b, kve_batch *batch, int32_t *next, int32_t *q_len, double *us)
+typedef struct decoding {
+    const bench *b;
+    kve_batch batch;
+    int32_t *next, *q_len, *rows; /* [X] */
+} decoding;
+
+/* Decodes `steps` tokens of X forks, the arg-max being fed back. */
+static kve_status decode_once(void *ctx, int64_t *us)
 {
+    const decoding *d = ctx;
+    const bench *b = d->b;
+    kve_batch batch = d->batch;
     int64_t start = kve_now_us();
-    int32_t X = batch->X, *rows = q_len + X;
-    for (int32_t x = 0; x < X; x++) {
-        batch->tail_len[x] = 0;
-        next[x] = b->ids[x % b->n];
-        q_len[x] = 1;
-        rows[x] = x;
+    for (int32_t x = 0; x < batch.X; x++) {
+        batch.tail_len[x] = 0;
+        d->next[x] = b->ids[x % b->n];
+        d->q_len[x] = 1;
+        d->rows[x] = x;
     }
     for (int32_t i = 0; i < b->steps; i++) {
-        KVE_TRY(kve_extend(b->s, batch, next, q_len, NULL));
-        KVE_TRY(kve_next_tokens(b->s, rows, X, next));
+        KVE_TRY(kve_extend(b->s, &batch, d->next, d->q_len, NULL));
+        KVE_TRY(kve_next_tokens(b->s, d->rows, batch.X, d->next));
     }
-    *us = (double)(kve_now_us() - start);
+    *us = kve_now_us() - start;
     return KVE_OK;
 }
 
-static kve_status bench_decode(const bench *b, int32_t X, int32_t kept)
+/* X forks over the first `kept` tokens of the context. */
+static kve_status bench_decode(bench *b, int32_t X, int32_t kept)
 {
     kve_arena a = {0};
     kve_fork_slot *slots = NULL;
     int32_t *lengths = NULL, *ints = NULL;
-    kve_batch batch = {0};
-    double us[MAX_REPEAT];
-    char what[64];
+    decoding d = {.b = b};
     size_t n_slots = (size_t)X;
     kve_status st = kve_arena_alloc(&a, n_slots, sizeof *slots, &slots);
     if (st == KVE_OK)
@@ -83,13 +91,14 @@ static kve_status bench_decode(const bench *b, int32_t X, int32_t kept)
         st = kve_kv_alloc(b->m, b->steps, &slots[x].tail);
     }
     if (st == KVE_OK)
-        st = kve_batch_alloc(b->m, slots, ints, X, &batch);
-    for (int32_t i = 0; i < b->repeat && st == KVE_OK; i++)
-        st = decode_once(b, &batch, ints + X, ints + 2 * X, &us[i]);
-    snprintf(what, sizeof what, "decode %d x %d over %d", X, b->steps, kept);
-    if (st == KVE_OK)
-        print_row(b, what, us, (double)X * b->steps, "tok/s");
-    kve_batch_free(b->m, &batch);
+        st = kve_batch_alloc(b->m, slots, ints, X, &d.batch);
+    if (st == KVE_OK) {
+        d.next = ints + X;
+        d.q_len = ints + 2 * n_slots;
+        d.rows = ints + 3 * n_slots;
+        st = measure(b, "decode", kept, X, (double)X * b->steps, "tok/s", decode_once, &d);
+    }
+    kve_batch_free(b->m, &d.batch);
     for (int32_t x = 0; x < X && slots; x++)
         kve_kv_free(b->m, &slots[x].tail);
     b->m->be->vt->free(b->m->be, lengths);
@@ -97,100 +106,227 @@ static kve_status bench_decode(const bench *b, int32_t X, int32_t kept)
     return st;
 }
 
-static kve_status bench_policy(const bench *b, const kve_policy *p)
+typedef struct ranking {
+    const bench *b;
+    const kve_policy *policy;
+} ranking;
+
+static kve_status rank_once(void *ctx, int64_t us[3])
 {
-    kve_scoring s = {.m = b->m, .ctx = &b->ctx, .sample_name = "bench", .seed = 42, .sink = 4, .recent = 16};
-    double score[MAX_REPEAT], rank[MAX_REPEAT], compact[MAX_REPEAT];
+    const ranking *r = ctx;
+    const bench *b = r->b;
+    kve_scoring s = {.m = b->m, .ctx = &b->ctx, .sample_name = "bench", .seed = SEED, .sink = SINK, .recent = RECENT};
+    kve_ranked out;
+    KVE_TRY(kve_rank_context(&s, r->policy, b->n / 2 + 1, NULL, &out, &us[0]));
+    us[1] = out.rank_us;
+    us[2] = out.compact_us;
+    kve_ranked_free(b->m, &out);
+    return KVE_OK;
+}
+
+/* Ranking and compaction to half the tokens are the same work for every policy: one of them shows it. */
+static kve_status bench_policy(bench *b, const kve_policy *p)
+{
+    ranking r = {b, p};
+    kve_bench_result res;
     char what[64];
-    for (int32_t i = 0; i < b->repeat; i++) {
-        kve_ranked r;
-        int64_t score_us;
-        KVE_TRY(kve_rank_context(&s, p, b->n / 2, NULL, &r, &score_us));
-        score[i] = (double)score_us;
-        rank[i] = (double)r.rank_us;
-        compact[i] = (double)r.compact_us;
-        kve_ranked_free(b->m, &r);
-    }
+    const char *names[3] = {what, "rank", "compact"};
+    size_t n_series = p == &kve_policy_random ? 3 : 1;
     snprintf(what, sizeof what, "score %s", p->name);
-    print_row(b, what, score, b->n, "tok/s");
-    if (strcmp(p->name, "random") == 0) { /* the same work for every policy */
-        print_row(b, "rank", rank, b->n, "tok/s");
-        print_row(b, "compact to n/2", compact, b->n, "tok/s");
+    KVE_TRY(kve_bench_measure(&b->rules, rank_once, &r, n_series, &res));
+    for (size_t k = 0; k < n_series; k++) {
+        kve_bench_row row = {names[k], "tok/s", b->n, 1, b->n / (res.series[k].median * 1e-3)};
+        KVE_TRY(kve_bench_print(&b->table, &row, &res.series[k], res.stop));
     }
     return KVE_OK;
 }
 
-static kve_status run_all(bench *b)
+static kve_status bench_engine(bench *b)
 {
-    printf("model %s, %s, %s\n\n", b->m->cfg.name, b->m->dtype == KVE_BF16 ? "bf16" : "f32",
-           b->m->be->vt->describe(b->m->be));
-    printf("| what                         |  median ms |           throughput | spread  |\n");
-    printf("| ---------------------------- | ---------: | -------------------: | ------: |\n");
-    KVE_TRY(bench_prefill(b));
+    int32_t shorter = b->n < SHORT ? b->n : SHORT;
+    KVE_TRY(measure(b, "prefill", b->n, 1, b->n, "tok/s", prefill_once, b));
     for (size_t i = 0; i < kve_policy_count(); i++)
         if (!kve_policy_at(i)->keeps_all && !(kve_policy_at(i)->needs & KVE_NEED_FUTURE))
             KVE_TRY(bench_policy(b, kve_policy_at(i)));
-    KVE_TRY(bench_decode(b, 1, b->n < 512 ? b->n : 512));
-    KVE_TRY(bench_decode(b, 1, b->n));
-    KVE_TRY(bench_decode(b, b->forks, b->n < 512 ? b->n : 512));
-    struct rusage use;
-    getrusage(RUSAGE_SELF, &use);
-    printf("\npeak memory %.2f GiB\n", (double)use.ru_maxrss / (1024 * 1024));
-    return KVE_OK;
+    KVE_TRY(bench_decode(b, 1, shorter));
+    if (shorter < b->n)
+        KVE_TRY(bench_decode(b, 1, b->n));
+    return b->forks > 1 ? bench_decode(b, b->forks, shorter) : KVE_OK;
 }
 
-static kve_status run_bench(const kve_opened *o, bench *b)
+static kve_status run_engine(bench *b)
 {
-    kve_session_options opt = {
-        .chunk = CHUNK, .max_forks = b->forks, .max_positions = b->n + (b->steps > 64 ? b->steps : 64)};
+    kve_session_options opt = {.chunk = CHUNK, .max_forks = b->forks, .max_positions = b->n + b->steps};
     kve_rng rng;
-    b->m = o->model;
     KVE_TRY(kve_alloc((size_t)b->n, sizeof *b->ids, &b->ids));
-    kve_rng_init(&rng, 42, 0, 0, 0);
+    kve_rng_init(&rng, SEED, 0, 0, 0);
     for (int32_t i = 0; i < b->n; i++)
         b->ids[i] = (int32_t)kve_rng_below(&rng, (uint64_t)b->m->cfg.shape.V);
     kve_status st = kve_session_open(b->m, &opt, &b->s);
+    if (st != KVE_OK)
+        kve_fail_context(st, "--length %d, --steps %d", b->n, b->steps);
     if (st == KVE_OK)
         st = kve_context_alloc(b->m, b->n, &b->ctx);
     if (st == KVE_OK)
-        st = run_all(b);
+        st = bench_engine(b);
     kve_context_free(b->m, &b->ctx);
     kve_session_close(b->s);
     free(b->ids);
     return st;
 }
 
-kve_status kve_cmd_bench(int argc, char **argv)
+typedef struct sweep {
+    kve_evaluator *e;
+    const kve_sample *sample;
+    kve_cell cells[KVE_MAX_POLICIES * SWEEP_BUDGETS], one;
+    size_t n_cells;
+} sweep;
+
+static kve_status time_cells(const sweep *s, const kve_cell *cells, size_t n, int64_t *us)
 {
-    enum { MODEL, LENGTH, FORKS, STEPS, REPEAT, DTYPE, THREADS, N_FLAGS };
-    kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
-                           {"--length", "N", "tokens to prefill", "4096"},
-                           {"--forks", "X", "forks decoded as one batch", "48"},
-                           {"--steps", "N", "tokens decoded per fork", "32"},
-                           {"--repeat", "N", "repetitions; the median is printed", "5"},
-                           {"--dtype", "T", "bf16 or f32", "bf16"},
-                           {"--threads", "N", "0 = one per core", "0"}};
-    bool help;
-    bench b = {0};
-    int32_t threads;
-    kve_opened o = {0};
-    if (argc < 1 || strcmp(argv[0], "e2e") != 0) {
-        kve_flags_print("kveval bench e2e [flags]", f, N_FLAGS);
-        return argc >= 1 && strcmp(argv[0], "--help") == 0 ? KVE_OK
-                                                           : kve_fail(KVE_ERR_USAGE, "which bench? There is one: e2e");
-    }
-    KVE_TRY(kve_flags_parse(argc - 1, argv + 1, f, N_FLAGS, &help));
-    if (help) {
-        kve_flags_print("kveval bench e2e [flags]", f, N_FLAGS);
+    kve_arena arena = {0};
+    kve_record *records = NULL;
+    kve_status st = kve_arena_alloc(&arena, n, sizeof *records, &records);
+    int64_t start = kve_now_us();
+    if (st == KVE_OK)
+        st = kve_evaluate(s->e, s->sample, cells, n, &arena, records);
+    *us = kve_now_us() - start;
+    kve_arena_free(&arena);
+    return st;
+}
+
+/* In turns, so that a busy machine disturbs both alike. */
+static kve_status sweep_once(void *ctx, int64_t us[2])
+{
+    const sweep *s = ctx;
+    KVE_TRY(time_cells(s, &s->one, 1, &us[0]));
+    return time_cells(s, s->cells, s->n_cells, &us[1]);
+}
+
+static void choose_cells(sweep *s, int32_t length)
+{
+    static const int32_t of_32[SWEEP_BUDGETS] = {1, 2, 4, 8, 12, 16}; /* of 4,096: 128 ... 2,048 */
+    for (size_t i = 0; i < kve_policy_count(); i++)
+        for (size_t k = 0; k < SWEEP_BUDGETS && !kve_policy_at(i)->keeps_all; k++) {
+            int64_t budget = (int64_t)length * of_32[k] / 32;
+            s->cells[s->n_cells++] = (kve_cell){kve_policy_at(i), budget > 0 ? budget : 1};
+        }
+    s->one = (kve_cell){&kve_policy_knorm, length / 4 + 1}; /* cheap to rank: the ratio flatters nobody */
+}
+
+/* One sample at every policy and budget, against the same sample at one of each. */
+static kve_status bench_sweep(bench *b, const kve_opened *o, const kve_sample *sample)
+{
+    const kve_eval_options opt = {.sink = SINK,
+                                  .recent = RECENT,
+                                  .question_in = true,
+                                  .seed = SEED,
+                                  .chunk = CHUNK,
+                                  .fork_bytes = (size_t)1 << 30};
+    sweep s = {.sample = sample};
+    kve_bench_result r;
+    choose_cells(&s, b->n);
+    KVE_TRY(kve_evaluator_open(o->model, o->tk, &o->chat, &opt, &s.e));
+    kve_status st = kve_bench_measure(&b->rules, sweep_once, &s, 2, &r);
+    kve_evaluator_close(s.e);
+    KVE_TRY(st);
+    const kve_bench_series *cell = &r.series[0], *all = &r.series[1];
+    kve_bench_row row = {"cell", "cells/s", b->n, 1, 1000 / cell->median};
+    KVE_TRY(kve_bench_print(&b->table, &row, cell, r.stop));
+    row = (kve_bench_row){"sweep", "x cell", b->n, (int32_t)s.n_cells, all->median / cell->median};
+    return kve_bench_print(&b->table, &row, all, r.stop);
+}
+
+static kve_status run_sweep(bench *b, const kve_opened *o, const kve_flag *task, const kve_flag *length)
+{
+    char ruler[64];
+    snprintf(ruler, sizeof ruler, "ruler-%d/niah_single_1", b->n);
+    if (!task->value && b->n < RULER_LEAST) {
+        kve_warn("no sweep: a RULER sample has at least %d tokens; name another --task", RULER_LEAST);
         return KVE_OK;
     }
+    const kve_flag name = {task->name, .value = task->value ? task->value : ruler},
+                   samples = {"--samples", .value = "1"}, seed = {"--seed", .value = "42"}, none = {0};
+    kve_eval_setup s = {0};
+    kve_sample sample = {0};
+    kve_status st = kve_setup_tasks(&(kve_task_flags){&name, &samples, length, &seed, &none, &none}, o, &s);
+    if (st == KVE_OK)
+        st = kve_dataset_sample(s.data.items[0], 0, &sample);
+    if (st == KVE_OK)
+        st = bench_sweep(b, o, &sample);
+    kve_sample_free(&sample);
+    kve_eval_setup_free(&s);
+    return st;
+}
+
+static kve_status flag_num(const kve_flag *f, double high, double *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = strtod(f->value, &end);
+    if (end == f->value || *end || errno || !(*out >= 0 && *out <= high))
+        return kve_fail(KVE_ERR_USAGE, "%s: '%s' is not a number from 0 to %g", f->name, f->value, high);
+    return KVE_OK;
+}
+
+enum { MODEL, LENGTH, FORKS, STEPS, TASK, MIN_SAMPLES, MAX_NOISE, MIN_TIME, TIMEOUT, FORMAT, DTYPE, THREADS, N_FLAGS };
+
+static const kve_flag g_flags[N_FLAGS] = {
+    [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
+    [LENGTH] = {"--length", "N", "tokens to prefill", "4096"},
+    [FORKS] = {"--forks", "X", "forks decoded as one batch", "48"},
+    [STEPS] = {"--steps", "N", "tokens decoded per fork", "32"},
+    [TASK] = {"--task", "NAME", "its first sample is swept; default ruler-LENGTH/niah_single_1", NULL},
+    [MIN_SAMPLES] = {"--min-samples", "N", "a row is measured at least so often", "3"},
+    [MAX_NOISE] = {"--max-noise", "PCT", "then it ends when the noise (1.4826 MAD / median) is below this", "2"},
+    [MIN_TIME] = {"--min-time", "S", "but not before so many seconds", "0.5"},
+    [TIMEOUT] = {"--timeout", "S", "and in any case after these", "60"},
+    [FORMAT] = {"--format", "F", "md, csv, json or jsonl", "md"},
+    [DTYPE] = {"--dtype", "T", "bf16 or f32: weights and KV cache", "bf16"},
+    [THREADS] = {"--threads", "N", "0 = one per core", "0"},
+};
+
+static kve_status run(const kve_flag *f, kve_opened *o)
+{
+    bench b = {0};
+    kve_bench_format format;
+    int32_t threads;
     KVE_TRY(kve_flag_int(&f[LENGTH], 1, 1 << 24, &b.n));
     KVE_TRY(kve_flag_int(&f[FORKS], 1, CHUNK, &b.forks));
     KVE_TRY(kve_flag_int(&f[STEPS], 1, 4096, &b.steps));
-    KVE_TRY(kve_flag_int(&f[REPEAT], 1, MAX_REPEAT, &b.repeat));
+    KVE_TRY(kve_flag_int(&f[MIN_SAMPLES], 1, KVE_BENCH_SAMPLES, &b.rules.min_samples));
+    KVE_TRY(flag_num(&f[MAX_NOISE], 100, &b.rules.max_noise_pct));
+    KVE_TRY(flag_num(&f[MIN_TIME], 86400, &b.rules.min_time_s));
+    KVE_TRY(flag_num(&f[TIMEOUT], 86400, &b.rules.timeout_s));
+    KVE_TRY(kve_bench_format_parse(&f[FORMAT], &format));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, "plain", &o));
-    kve_status st = run_bench(&o, &b);
+    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, "plain", o));
+    b.m = o->model;
+    KVE_TRY(kve_bench_table_open(o, format, f[DTYPE].value, threads, &b.table));
+    kve_status st = run_engine(&b);
+    if (st == KVE_OK)
+        st = run_sweep(&b, o, &f[TASK], &f[LENGTH]);
+    kve_bench_table_close(&b.table);
+    return st;
+}
+
+kve_status kve_cmd_bench(int argc, char **argv)
+{
+    static const char usage[] = "kveval bench e2e [flags]";
+    kve_flag f[N_FLAGS];
+    bool help = argc == 1 && strcmp(argv[0], "--help") == 0;
+    kve_opened o = {0};
+    memcpy(f, g_flags, sizeof f);
+    if (!help && (argc < 1 || strcmp(argv[0], "e2e") != 0))
+        return kve_fail(KVE_ERR_USAGE, "%s%s; there is one bench, e2e", argc ? "unknown: " : "which bench",
+                        argc ? argv[0] : "");
+    if (!help)
+        KVE_TRY(kve_flags_parse(argc - 1, argv + 1, f, N_FLAGS, &help));
+    if (help) {
+        kve_flags_print(usage, f, N_FLAGS);
+        return KVE_OK;
+    }
+    kve_status st = run(f, &o);
     kve_close_model(&o);
     return st;
 }

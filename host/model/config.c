@@ -55,13 +55,20 @@ kve_status kve_config_check_shape(const kve_config *cfg, const char *name)
     return KVE_OK;
 }
 
-/* Factor lists are divisors of the frequencies: as many as there are frequencies, finite and positive. */
+/* What divides a frequency or multiplies an amplitude. Outside of these limits no model was trained, and cos and sin
+ * would cease to be finite. */
+static bool is_factor(double x)
+{
+    return x >= 1e-6 && x <= 1e6;
+}
+
+/* Factor lists are divisors of the frequencies: as many as there are frequencies. */
 static kve_status check_factors(const kve_config *c, const float *f, const char *name)
 {
     for (int32_t i = 0; i < c->n_freq_factor; i++)
-        if (!isfinite(f[i]) || f[i] <= 0)
-            return kve_fail(KVE_ERR_FILE, "%s: RoPE frequency factor %d is %g; a positive number is due", name, i,
-                            (double)f[i]);
+        if (!is_factor((double)f[i]))
+            return kve_fail(KVE_ERR_FILE, "%s: RoPE frequency factor %d is %g; a number from 1e-6 to 1e6 is due", name,
+                            i, (double)f[i]);
     return KVE_OK;
 }
 
@@ -69,8 +76,9 @@ static kve_status check_rope(const kve_config *c, const char *name)
 {
     if (!isfinite(c->rope_theta) || c->rope_theta <= 1)
         return kve_fail(KVE_ERR_FILE, "%s: RoPE theta is %g; a number above 1 is due", name, c->rope_theta);
-    if (!isfinite(c->rope_factor) || c->rope_factor <= 0 || !isfinite(c->rope_attn_factor) || c->rope_attn_factor < 0)
-        return kve_fail(KVE_ERR_FILE, "%s: RoPE scaling factor %g, attention factor %g; positive numbers are due", name,
+    if (!is_factor(c->rope_factor) || (c->rope_attn_factor != 0 && !is_factor(c->rope_attn_factor)))
+        return kve_fail(KVE_ERR_FILE,
+                        "%s: RoPE scaling factor %g, attention factor %g; numbers from 1e-6 to 1e6 are due", name,
                         c->rope_factor, c->rope_attn_factor);
     if (c->rope_scaling == KVE_ROPE_YARN && c->rope_factor != 1)
         return kve_fail(KVE_ERR_FILE,
@@ -78,9 +86,9 @@ static kve_status check_rope(const kve_config *c, const char *name)
                         "use the model within its original context",
                         name, c->rope_factor);
     bool scaled = c->rope_scaling == KVE_ROPE_LLAMA3 || c->rope_scaling == KVE_ROPE_LONGROPE;
-    if (scaled && c->rope_original_context < 1)
-        return kve_fail(KVE_ERR_FILE, "%s: RoPE scaling needs the original context length, which is %d", name,
-                        c->rope_original_context);
+    if (scaled && c->rope_original_context < 2)
+        return kve_fail(KVE_ERR_FILE, "%s: RoPE scaling needs the original context length, which is %d; 2 is the least",
+                        name, c->rope_original_context);
     if (c->rope_scaling == KVE_ROPE_LLAMA3 && !(c->rope_low_freq > 0 && c->rope_high_freq > c->rope_low_freq))
         return kve_fail(KVE_ERR_FILE,
                         "%s: llama3 RoPE scaling with low_freq_factor %g, high_freq_factor %g; 0 < low < high is due",

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEAST_STEPS = 1 << 20, STEPS_PER_BYTE = 32 };
+
 /* PCRE2's \s contains U+180E, which Unicode took out of White_Space in 6.3, so \s is spelled out. */
 #define WS "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 
@@ -70,7 +72,8 @@ static kve_status add_pattern(kve_tokenizer *tk, const char *pattern)
     PCRE2_SIZE at = 0;
     pcre2_code *code = NULL;
     if (st == KVE_OK)
-        code = pcre2_compile((PCRE2_SPTR)s.p, s.len, PCRE2_UTF | PCRE2_UCP, &error, &at, NULL);
+        code =
+            pcre2_compile((PCRE2_SPTR)s.p, s.len, PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, NULL);
     if (st == KVE_OK && !code) {
         char why[160] = "";
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
@@ -149,10 +152,15 @@ static kve_status cut(const pcre2_code *code, const matcher *m, kve_piece in, kv
         if (rc < 0) {
             char why[160] = "";
             pcre2_get_error_message(rc, (PCRE2_UCHAR *)why, sizeof why);
-            return kve_fail(KVE_ERR_INTERNAL, "tokenizer: the pre-tokenizer pattern failed on %zu bytes of text: %s",
+            return kve_fail(KVE_ERR_FILE,
+                            "tokenizer: the pre-tokenizer pattern failed on %zu bytes of text: %s; this model is not "
+                            "supported",
                             in.len, why);
         }
         const PCRE2_SIZE *ov = pcre2_get_ovector_pointer(m->data);
+        if (ov[0] < at || ov[1] < ov[0])
+            return kve_fail(KVE_ERR_FILE, "tokenizer: the pre-tokenizer pattern moves a match's start back (\\K); this "
+                                          "model is not supported");
         if (ov[1] == ov[0]) { /* an empty match cuts nothing; step over one character */
             at = ov[1] + 1;
             while (at < in.len && ((unsigned char)in.p[at] & 0xc0) == 0x80)
@@ -196,7 +204,10 @@ kve_status kve_pretokenize(const kve_tokenizer *tk, const char *text, size_t len
                  pcre2_jit_stack_create(32 << 10, 16 << 20, NULL)};
     kve_status st;
     if (m.data && m.context && m.stack) {
-        pcre2_set_match_limit(m.context, UINT32_MAX);
+        /* Patterns of tokenizers need a few steps for each byte; one that needs more backtracks without end. */
+        const size_t most = UINT32_MAX / STEPS_PER_BYTE - LEAST_STEPS;
+        size_t limit = LEAST_STEPS + (len < most ? len : most) * STEPS_PER_BYTE;
+        pcre2_set_match_limit(m.context, (uint32_t)limit);
         pcre2_jit_stack_assign(m.context, NULL, m.stack);
         st = run_patterns(tk, &m, out);
     } else {

@@ -4,10 +4,11 @@
 #include "host/base/json.h"
 #include "host/text/vocab.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TOKENS = 1 << 24, MAX_STEPS = 16 };
+enum { MAX_TOKENS = 1 << 24, MAX_HOLES = 1 << 16, MAX_STEPS = 16 };
 
 typedef struct reader {
     kve_vocab *v;
@@ -40,11 +41,13 @@ static kve_status set_token(const reader *r, int64_t id, const char *text, kve_t
 
 static kve_status count_tokens(const reader *r, const cJSON *vocab, const cJSON *added)
 {
-    int64_t most = -1;
+    int64_t most = -1, named = 0;
     const cJSON *e;
     cJSON_ArrayForEach(e, vocab)
     {
-        if (!cJSON_IsNumber(e) || e->valuedouble < 0 || e->valuedouble >= MAX_TOKENS)
+        named++;
+        if (!cJSON_IsNumber(e) || !(e->valuedouble >= 0 && e->valuedouble < MAX_TOKENS) ||
+            e->valuedouble != floor(e->valuedouble))
             return kve_fail(KVE_ERR_FILE, "%s: model.vocab: '%s' has no id in [0, %d)", r->name, e->string,
                             (int)MAX_TOKENS);
         most = (int64_t)e->valuedouble > most ? (int64_t)e->valuedouble : most;
@@ -52,12 +55,16 @@ static kve_status count_tokens(const reader *r, const cJSON *vocab, const cJSON 
     cJSON_ArrayForEach(e, added)
     {
         int64_t id;
+        named++;
         KVE_TRY(kve_json_int(e, "id", r->name, &id));
         if (id < 0 || id >= MAX_TOKENS)
             return kve_fail(KVE_ERR_FILE, "%s: added_tokens: id %lld is outside [0, %d)", r->name, (long long)id,
                             (int)MAX_TOKENS);
         most = id > most ? id : most;
     }
+    if (most >= named + MAX_HOLES) /* memory goes by the highest id, and a short file must not ask for much */
+        return kve_fail(KVE_ERR_FILE, "%s: the highest id is %lld, but only %lld tokens are named; correct the ids",
+                        r->name, (long long)most, (long long)named);
     r->v->n_tokens = (int32_t)(most + 1);
     KVE_TRY(kve_arena_alloc(&r->v->arena, (size_t)most + 1, sizeof *r->v->tokens, &r->v->tokens));
     for (int32_t i = 0; i < r->v->n_tokens; i++)
@@ -67,6 +74,9 @@ static kve_status count_tokens(const reader *r, const cJSON *vocab, const cJSON 
 
 static kve_status read_tokens(const reader *r, const cJSON *vocab, const cJSON *added)
 {
+    if (!cJSON_IsObject(vocab))
+        return kve_fail(KVE_ERR_FILE, "%s: model.vocab is not an object of texts and ids; export the tokenizer again",
+                        r->name);
     KVE_TRY(count_tokens(r, vocab, added));
     const cJSON *e;
     cJSON_ArrayForEach(e, vocab) KVE_TRY(set_token(r, (int64_t)e->valuedouble, e->string, KVE_TOKEN_NORMAL));
@@ -93,6 +103,8 @@ static kve_status read_merges(const reader *r, const cJSON *merges)
 {
     kve_vocab *v = r->v;
     v->n_merges = cJSON_GetArraySize(merges);
+    if (v->n_merges == 0) /* every text would become single bytes or characters, and no other error would follow */
+        return kve_fail(KVE_ERR_FILE, "%s: 'model.merges' is missing or empty; save the tokenizer again", r->name);
     KVE_TRY(kve_arena_alloc(&v->arena, (size_t)v->n_merges, sizeof *v->merges, &v->merges));
     int32_t i = 0;
     const cJSON *e;

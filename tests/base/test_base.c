@@ -4,6 +4,7 @@
 #include "host/base/json.h"
 #include "host/base/rng.h"
 #include "host/base/stats.h"
+#include "host/base/text.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -74,6 +75,12 @@ static void test_files(void **state)
     assert_int_equal(kve_file_read(path.p, &text, &len), KVE_OK);
     assert_int_equal(len, 0);
     free(text);
+    kve_map map = {0};
+    kve_map_close(&map);
+    assert_int_equal(kve_map_open(path.p, &map), KVE_OK);
+    assert_int_equal(map.size, 0);
+    assert_non_null(map.data); /* readers step over an empty file like over any other */
+    kve_map_close(&map);
     assert_int_equal(kve_dir_list(dir, ".json", &a, &names, &n), KVE_OK);
     assert_int_equal(n, 1);
     assert_string_equal(names[0], "b.json");
@@ -107,9 +114,34 @@ static void test_json_refuses(void **state)
     static const struct {
         const char *text, *words;
     } bad[] = {
-        {"{} garbage", "after the JSON value"}, {"{\"a\":1e999}", "too large"},    {"{\"a\":1,\"a\":2}", "twice"},
-        {"{\"a\":\"\xff\"}", "UTF-8"},          {"{\"a\":", "not valid JSON"},     {"", "not valid JSON"},
-        {"{\"a\":\"\xed\xa0\x80\"}", "UTF-8"},  {"{\"a\":\"\xc0\x80\"}", "UTF-8"}, {"[1,2", "not valid JSON"},
+        {"{} garbage", "after the JSON value"},
+        {"{\"a\":1e999}", "too large"},
+        {"{\"a\":1,\"a\":2}", "twice"},
+        {"{\"a\":\"\xff\"}", "UTF-8"},
+        {"{\"a\":", "not valid JSON"},
+        {"", "not valid JSON"},
+        {"{\"a\":\"\xed\xa0\x80\"}", "UTF-8"},
+        {"{\"a\":\"\xc0\x80\"}", "UTF-8"},
+        {"[1,2", "not valid JSON"},
+        {"[\"a\\u0000b\"]", "byte 3: a string holds \\u0000"},
+        {"{\"a\\u0000\":1}", "byte 3: a string holds \\u0000"},
+        {"[\"\\u0041\\u0000\"]", "byte 8: a string holds \\u0000"},
+        {"[\"a\tb\"]", "byte 3: a string holds the control character 0x09"},
+        {"[1,\v2]", "byte 3 (0x0b)"},
+        {"[\"a", "string at byte 1 has no end"},
+        {"[\"a\\", "string at byte 1 has no end"},
+        {"{\"a\":1,", "ends inside 1 objects"},
+        {"[\"\\ud800\"]", "not valid JSON"},
+        {"[01]", "'01' is not valid JSON"},
+        {"[1.]", "'1.' is not valid JSON"},
+        {"[1e]", "'1e' is not valid JSON"},
+        {"[-]", "'-' is not valid JSON"},
+        {"[1-2]", "'1-2' is not valid JSON"},
+        {"[NaN]", "not valid JSON"},
+        {"[1,]", "not valid JSON"},
+        {"{\"a\":1,}", "not valid JSON"},
+        {"[1]]", "after the JSON value"},
+        {"{'a':1}", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         cJSON *v = NULL;
@@ -162,15 +194,60 @@ static void test_json_writer(void **state)
     kve_jw_num(&w, 1.0000000000000002);
     kve_jw_num(&w, 0.1);
     kve_jw_num(&w, NAN);
-    kve_jw_strn(&w, "x\xffy\"", 4);
+    kve_jw_strn(&w, "x\xffy\"\0", 5);
     kve_jw_end(&w, ']');
     kve_jw_key(&w, "b");
     kve_jw_bool(&w, false);
     kve_jw_end(&w, '}');
     assert_int_equal(w.status, KVE_OK);
-    assert_string_equal(
-        s.p, "{\"a\\u000a\":[9223372036854775807,1.0000000000000002,0.1,null,\"x\xef\xbf\xbdy\\\"\"],\"b\":false}");
+    assert_string_equal(s.p, "{\"a\\u000a\":[9223372036854775807,1.0000000000000002,0.1,null,"
+                             "\"x\xef\xbf\xbdy\\\"\xef\xbf\xbd\"],\"b\":false}");
     kve_str_free(&s);
+}
+
+static void test_json_accepts(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"-0.5e+3", "[0, 10, 1E9, -0]", "\xef\xbb\xbf{}", " \t\r\n[\"\\\\u0000\", \"]\"]",
+                                       "\"\\ud83d\\ude00\\\"\""};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        cJSON *v = NULL;
+        assert_int_equal(kve_json_parse(good[i], strlen(good[i]), "t.json", &v), KVE_OK);
+        cJSON_Delete(v);
+    }
+    char number[66], deep[2 * 128 + 1];
+    cJSON *v = NULL;
+    memset(number, '1', sizeof number);
+    number[0] = '[';
+    number[64] = ']';
+    assert_int_equal(kve_json_parse(number, 65, "63 digits", &v), KVE_OK);
+    cJSON_Delete(v);
+    number[64] = '1';
+    number[65] = ']';
+    assert_int_equal(kve_json_parse(number, 66, "64 digits", &v), KVE_ERR_FILE);
+    memset(deep, '[', 128);
+    memset(deep + 128, ']', 128);
+    assert_int_equal(kve_json_parse(deep, 256, "128 levels", &v), KVE_OK);
+    cJSON_Delete(v);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const known[] = {"full", "knorm", "keydiff", "streaming_llm"};
+    char endless[300];
+    assert_string_equal(kve_nearest("knrom", known, 4), "knorm");
+    assert_string_equal(kve_nearest("k", known, 4), "knorm");
+    assert_string_equal(kve_nearest("streaming", known, 4), "streaming_llm");
+    static const char *const mirrored[] = {"ab", "ba"};
+    assert_string_equal(kve_nearest("b", mirrored, 2), "ba"); /* one step from both: the one that begins alike */
+    assert_string_equal(kve_nearest("", known, 4), "full");
+    memset(endless, 'k', sizeof endless - 1);
+    endless[sizeof endless - 1] = '\0';
+    assert_string_equal(kve_nearest(endless, known, 4), "knorm");
+    assert_true(kve_same_name("streaming-llm", "streaming_llm"));
+    assert_false(kve_same_name("streaming-llm", "streaming_ll"));
+    assert_false(kve_same_name("Knorm", "knorm"));
 }
 
 static void test_rng(void **state)
@@ -218,7 +295,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_diag),        cmocka_unit_test(test_memory),       cmocka_unit_test(test_files),
         cmocka_unit_test(test_hashes),      cmocka_unit_test(test_json_refuses), cmocka_unit_test(test_json_fields),
-        cmocka_unit_test(test_json_writer), cmocka_unit_test(test_rng),          cmocka_unit_test(test_stats),
+        cmocka_unit_test(test_json_writer), cmocka_unit_test(test_json_accepts), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_rng),         cmocka_unit_test(test_stats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,17 @@ static void test_csv_reads_back(void **state)
     free(text);
 }
 
+static void test_empty_name(void **state)
+{
+    run_folder *f = *state;
+    char *markdown = NULL;
+    put(f, "", "", "", 64, 0.5);
+    write_records(f);
+    assert_int_equal(run(f, NO_GNUPLOT, &markdown), KVE_OK);
+    assert_non_null(strstr(markdown, "0.5"));
+    free(markdown);
+}
+
 static void test_page_and_hostile_names(void **state)
 {
     run_folder *f = *state;
@@ -336,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_csv_reads_back),
+        TEST(test_empty_name),
         TEST(test_page_and_hostile_names),
         TEST(test_plots_or_a_reason),
         TEST(test_same_bytes),

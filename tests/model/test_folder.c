@@ -301,7 +301,7 @@ static void test_config_faults(void **state)
         {"llama", "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", "differs"},
         {"llama_tied", "config.json", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", "not tied"},
         {"phi3", "config.json", "1.455,", "", "list of 12"},
-        {"phi3", "config.json", "1.455,", "-1.455,", "positive number"},
+        {"phi3", "config.json", "1.455,", "-1.455,", "factor 1 is -1.455"},
         {"phi3", "config.json", "\"partial_rotary_factor\": 0.75,\n    \"rope",
          "\"partial_rotary_factor\": 2,\n    \"rope", "partial_rotary_factor"},
         {"llama", "model.safetensors", "model.norm.weight", "model.morn.weight", "'model.morn.weight' is not part"},

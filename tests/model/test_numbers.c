@@ -172,10 +172,19 @@ static void test_config_check(void **state)
     BAD(rope_theta, INFINITY, "theta");
     BAD(rope_theta, 0, "theta");
     BAD(rope_factor, 0, "factor");
+    BAD(rope_factor, 1e-7, "1e-6 to 1e6"); /* else cos and sin would not be finite somewhere */
+    BAD(rope_attn_factor, 1e300, "1e-6 to 1e6");
     BAD(n_freq_factor, 3, "4 are due");
     BAD(n_freq_factor, 4, "factor 0 is 0");
     BAD(bos, 10, "BOS");
     BAD(rope_scaling, KVE_ROPE_LLAMA3, "original context");
+    c.rope_scaling = KVE_ROPE_LLAMA3;
+    c.rope_low_freq = 1;
+    c.rope_high_freq = 4;
+    c.rope_original_context = 1; /* its logarithm divides */
+    assert_int_equal(kve_config_check(&c, "config.json"), KVE_ERR_FILE);
+    c.rope_original_context = 2;
+    assert_int_equal(kve_config_check(&c, "config.json"), KVE_OK);
     c.rope_scaling = KVE_ROPE_YARN;
     assert_int_equal(kve_config_check(&c, "config.json"), KVE_OK); /* factor 1: nothing to scale */
     c.rope_factor = 4;

@@ -1,6 +1,8 @@
 /* The tokenizer against golden ids (tests/golden/make_tokenizer.py), the way back, and its edges. */
 #include "host/text/tokenizer.h"
 
+#include "host/base/file.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -167,11 +170,72 @@ static void edges(void **state)
     kve_vocab_free(&v);
 }
 
+/* A byte-level tokenizer.json with this vocabulary and this pre-tokenizer pattern. */
+static kve_status small(const char *vocab, const char *regex, kve_vocab *v, kve_tokenizer **tk)
+{
+    char path[] = "/tmp/kveval-tokenizer-XXXXXX";
+    kve_str text = {0};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(
+        kve_str_printf(&text,
+                       "{\"model\":{\"vocab\":%s,\"merges\":[\"a a\"]},\"pre_tokenizer\":{\"type\":\"Sequence\","
+                       "\"pretokenizers\":[{\"type\":\"Split\",\"behavior\":\"Isolated\",\"pattern\":"
+                       "{\"Regex\":\"%s\"}},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                       "\"use_regex\":false}]}}",
+                       vocab, regex),
+        KVE_OK);
+    assert_int_equal(kve_file_write(path, text.p, text.len), KVE_OK);
+    kve_str_free(&text);
+    *tk = NULL;
+    kve_status st = kve_vocab_from_json(path, NULL, v, NULL);
+    if (st == KVE_OK && (st = kve_tokenizer_create(v, tk)) != KVE_OK)
+        kve_vocab_free(v);
+    unlink(path);
+    return st;
+}
+
+/* What the fuzzer found, and what it might have. */
+static void refuses(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *vocab, *regex, *words;
+    } bad[] = {{"[1]", "a", "model.vocab is not an object"},
+               {"{\"a\":16777215}", "a", "highest id is 16777215, but only 1 "},
+               {"{\"a\":0.5}", "a", "'a' has no id"},
+               {"{\"a\":0,\"aa\":1}", "\\\\C", "\\C"},
+               {"{\"a\":0,\"aa\":1}", "(?=a\\\\K)", "\\K"}};
+    kve_vocab v;
+    kve_tokenizer *tk;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(small(bad[i].vocab, bad[i].regex, &v, &tk), KVE_ERR_FILE);
+        if (!strstr(kve_diag(), bad[i].words))
+            fail_msg("%s", kve_diag());
+    }
+    static const struct {
+        const char *regex, *words;
+    } late[] = {{"(a|aa)+$", "match limit"}, {"(?(DEFINE)(?<x>aa\\\\K))(?=(?&x))a", "start back"}};
+    static const char text[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab";
+    for (size_t i = 0; i < sizeof late / sizeof *late; i++) {
+        kve_ids ids = {0};
+        assert_int_equal(small("{\"a\":0,\"aa\":1}", late[i].regex, &v, &tk), KVE_OK);
+        assert_int_equal(kve_tokenize(tk, text, sizeof text - 1, true, false, &ids), KVE_ERR_FILE);
+        if (!strstr(kve_diag(), late[i].words))
+            fail_msg("%s", kve_diag());
+        kve_ids_free(&ids);
+        kve_tokenizer_free(tk);
+        kve_vocab_free(&v);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_gpt2), cmocka_unit_test(golden_qwen2),      cmocka_unit_test(golden_smollm),
         cmocka_unit_test(golden_spm),  cmocka_unit_test(names_equal_steps), cmocka_unit_test(edges),
+        cmocka_unit_test(refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
