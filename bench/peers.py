@@ -1,7 +1,7 @@
 """Compares kveval with kvpress on torch and with llama.cpp: same machine, weights, token ids and budgets.
 
 Usage: python bench/peers.py KVEVAL MODEL.gguf OUT.json [--length 1024] [--samples 1] [--tasks T,T] [--policies P,P]
-           [--budgets B,B] [--no-llama] [--no-kvpress]
+           [--budgets B,B] [--kvpress-budgets B,B] [--threads N] [--no-llama] [--no-kvpress]
 Needs torch, transformers, gguf, safetensors and kvpress; llama-cpp-python unless --no-llama. Not a part of any test.
 
 1. `kveval trace` makes RULER samples; their text goes into a file of rows without an answer prefix, so that all that
@@ -9,7 +9,10 @@ Needs torch, transformers, gguf, safetensors and kvpress; llama-cpp-python unles
    that kvpress gets.
 2. `kveval eval` runs the rows at --sink 0 --recent 0, in bf16 and in f32. The time is the whole process, loading too.
 3. kvpress's own pipeline runs one cell after the other: prefill with the press at the ratio that keeps exactly the
-   budget, then greedy decoding. The time is of the cell; the model is loaded before.
+   budget, then greedy decoding. The time is of the cell; the model is loaded before. --kvpress-budgets runs some of
+   the budgets only: the time of a whole sweep is then the mean cell times the number of cells.
+Every time is given twice: seconds that passed, and processor seconds, which other work on the machine disturbs less
+(with --threads 1 and OMP_WAIT_POLICY=passive, so that waiting threads do not count).
 4. llama.cpp: prompt and generation speed, of the file as it is (its own kernels for 4-bit weights) and of its BF16 and
    F16 copies. `kveval bench e2e` gives kveval's.
 """
@@ -30,10 +33,22 @@ MAX_NEW, NEW = 128, 32
 ENDS = ("<|im_end|>", "<|endoftext|>")
 
 
+class Timer:
+    """Seconds that passed and processor seconds, of this process and of those it waited for."""
+
+    def __enter__(self):
+        self.start, times = time.perf_counter(), os.times()
+        self.cpu_start = sum(times[:4])
+        return self
+
+    def __exit__(self, *_):
+        self.seconds, self.cpu_seconds = time.perf_counter() - self.start, sum(os.times()[:4]) - self.cpu_start
+
+
 def kveval(args, *words):
-    start = time.perf_counter()
-    subprocess.run([args.kveval, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    with Timer() as t:
+        subprocess.run([args.kveval, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    return t
 
 
 def records(folder):
@@ -68,19 +83,19 @@ def make_rows(args, tokenizer, folder):
 
 
 def run_kveval(args, rows, folder):
-    """{dtype: {seconds, cells: {(sha256, policy, budget): record}}}; bf16 twice, around f32, to show the drift."""
+    """{run: {time, cells: {(sha256, policy, budget): record}}}; bf16 twice, around f32, to show the drift."""
     out = {}
     for name, dtype in (("bf16", "bf16"), ("f32", "f32"), ("bf16 again", "bf16")):
         run = folder / name.replace(" ", "-")
-        seconds = kveval(args, "eval", "--model", args.model, "--task", "ruler", "--data", folder / "rows.jsonl",
-                         "--policy", ",".join(args.policies), "--budget", ",".join(map(str, args.budgets)), "--sink", 0,
-                         "--recent", 0, "--dtype", dtype, "--out", run, "--quiet")
+        t = kveval(args, "eval", "--model", args.model, "--task", "ruler", "--data", folder / "rows.jsonl", "--policy",
+                   ",".join(args.policies), "--budget", ",".join(map(str, args.budgets)), "--sink", 0, "--recent", 0,
+                   "--dtype", dtype, "--threads", args.threads, "--out", run, "--quiet")
         cells = {(r["prompt_sha256"], r["policy"], r["budget"]): r for r in records(run)}
         for row in rows:
             row["sha256"] = sha256(row["ids"], row["tail"])
             assert any(k[0] == row["sha256"] for k in cells), f"{row['task']}: kveval saw other tokens"
-        out[name] = {"seconds": seconds, "cells": cells}
-        print(f"kveval {name}: {len(cells)} cells in {seconds:.1f} s, {seconds / len(cells):.3f} s each", flush=True)
+        out[name] = {"time": t, "cells": cells}
+        print(f"kveval {name}: {len(cells)} cells in {t.seconds:.1f} s, {t.cpu_seconds:.1f} processor s", flush=True)
     return out
 
 
@@ -91,22 +106,20 @@ def load_torch(args, dtype):
 
 
 def faster_model(args, row):
-    """float32 or bfloat16, whichever prefills faster here: (model, name, seconds of one prefill of both)."""
+    """float32 or bfloat16, whichever prefills faster here: (model, name, processor seconds of one prefill of both)."""
     import torch
-    seconds, models = {}, {}
+    torch.set_num_threads(args.threads)
+    cost, models = {}, {}
     for dtype in (torch.float32, torch.bfloat16):
-        model = load_torch(args, dtype)
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            with torch.no_grad():
-                model.model(torch.tensor([row["ids"]]))
-            times.append(time.perf_counter() - start)
         name = str(dtype).split(".")[-1]
-        seconds[name], models[name] = statistics.median(times), model
-        print(f"torch {name}: prefill of {len(row['ids'])} tokens {seconds[name]:.2f} s", flush=True)
-    best = min(seconds, key=seconds.get)
-    return models[best], best, seconds
+        models[name] = load_torch(args, dtype)
+        with Timer() as t, torch.no_grad():
+            models[name].model(torch.tensor([row["ids"]]))
+        cost[name] = t.cpu_seconds
+        print(f"torch {name}: prefill of {len(row['ids'])} tokens {t.seconds:.2f} s, {t.cpu_seconds:.2f} processor s",
+              flush=True)
+    best = min(cost, key=cost.get)
+    return models[best], best, cost
 
 
 def run_kvpress(args, tokenizer, rows):
@@ -123,17 +136,17 @@ def run_kvpress(args, tokenizer, rows):
         n = len(row["ids"])
         inputs = {"context_ids": torch.tensor([row["ids"]]), "questions_ids": [torch.tensor([row["tail"]])]}
         for policy in args.policies:
-            for budget in args.budgets:
+            for budget in args.kvpress_budgets or args.budgets:
                 ratio = 1 - (budget + 0.5) / n
                 assert int(n * (1 - ratio)) == budget
-                start = time.perf_counter()
-                with torch.no_grad():
+                with Timer() as t, torch.no_grad():
                     answer = pipe._forward(inputs, max_new_tokens=MAX_NEW, press=presses[policy](compression_ratio=ratio))[0]
-                seconds = time.perf_counter() - start
                 score = statistics.mean(ref.lower() in answer.lower() for ref in row["references"])
-                cells[row["sha256"], policy, budget] = {"seconds": seconds, "prediction": answer, "score": score}
-            print(f"kvpress {row['task']} {policy}: {seconds:.2f} s a cell", flush=True)
-    return {"dtype": dtype, "prefill_seconds": prefill, "cells": cells}
+                cells[row["sha256"], policy, budget] = {"seconds": t.seconds, "cpu_seconds": t.cpu_seconds, "prediction": answer,
+                                                       "score": score}
+            print(f"kvpress {row['task']} {policy}: {t.seconds:.2f} s a cell, {t.cpu_seconds:.2f} processor s",
+                  flush=True)
+    return {"dtype": dtype, "prefill_cpu_seconds": prefill, "cells": cells}
 
 
 def compare(ours, theirs):
@@ -170,8 +183,8 @@ def run_llama(args, folder):
     rng = numpy.random.default_rng(1)
     out = []
     for name, path in llama_copies(args, folder):
-        llm = llama_cpp.Llama(path, n_ctx=8192, n_batch=512, n_ubatch=512, n_threads=os.cpu_count(),
-                              n_threads_batch=os.cpu_count(), verbose=False)
+        llm = llama_cpp.Llama(path, n_ctx=8192, n_batch=512, n_ubatch=512, n_threads=args.threads,
+                              n_threads_batch=args.threads, verbose=False)
         for n in (512, 4096):
             ids, prompt, generation = rng.integers(0, llm.n_vocab(), n).tolist(), [], []
             for _ in range(3):
@@ -204,6 +217,8 @@ def parse():
     p.add_argument("--tasks", type=words, default=["niah_single_1", "niah_single_2"])
     p.add_argument("--policies", type=words, default=["knorm", "keydiff", "lagkv", "snapkv", "tova", "streaming_llm", "random"])
     p.add_argument("--budgets", type=lambda t: [int(b) for b in t.split(",")], default=[64, 128, 256, 384, 512, 768])
+    p.add_argument("--kvpress-budgets", type=lambda t: [int(b) for b in t.split(",")], default=None)
+    p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--no-llama", action="store_true")
     p.add_argument("--no-kvpress", action="store_true")
     return p.parse_args()
@@ -218,18 +233,26 @@ def run_cells(args, folder):
     rows = make_rows(args, tokenizer, folder)
     ours = run_kveval(args, rows, folder)
     theirs = run_kvpress(args, tokenizer, rows)
-    seconds = [c["seconds"] for c in theirs["cells"].values()]
-    total = sum(seconds)
-    print(f"kvpress {theirs['dtype']}: {len(seconds)} cells in {total:.0f} s, median {statistics.median(seconds):.2f} s; kveval bf16 is "
-          f"{total / ours['bf16']['seconds']:.1f} and {total / ours['bf16 again']['seconds']:.1f} times as fast, f32 "
-          f"{total / ours['f32']['seconds']:.1f} times")
-    return {"length": args.length, "budgets": args.budgets, "n_tokens": [len(r["ids"]) for r in rows], "n_cells": len(seconds),
-            "kveval_seconds": {k: v["seconds"] for k, v in ours.items()},
-            "kvpress": {"dtype": theirs["dtype"], "prefill_seconds": theirs["prefill_seconds"], "total_seconds": total,
-                        "median_cell_seconds": statistics.median(seconds)},
+    cells = theirs["cells"].values()
+    tasks = {r["sha256"]: r["task"] for r in rows}
+    n_cells = len(ours["bf16"]["cells"])
+    sweep = {"seconds": statistics.mean(c["seconds"] for c in cells) * n_cells,
+             "cpu_seconds": statistics.mean(c["cpu_seconds"] for c in cells) * n_cells}
+    for name, run in ours.items():
+        t = run["time"]
+        print(f"kvpress {theirs['dtype']}, {n_cells} cells (from {len(cells)}), against kveval {name}: "
+              f"{sweep['seconds'] / t.seconds:.1f} times the seconds, {sweep['cpu_seconds'] / t.cpu_seconds:.1f} times the "
+              "processor seconds")
+    return {"length": args.length, "threads": args.threads, "budgets": args.budgets, "n_tokens": [len(r["ids"]) for r in rows],
+            "n_cells": n_cells,
+            "kveval": {k: {"seconds": v["time"].seconds, "cpu_seconds": v["time"].cpu_seconds} for k, v in ours.items()},
+            "kvpress": {"dtype": theirs["dtype"], "prefill_cpu_seconds": theirs["prefill_cpu_seconds"], "cells_run": len(cells),
+                        "sweep": sweep, "median_cell_seconds": statistics.median(c["seconds"] for c in cells),
+                        "median_cell_cpu_seconds": statistics.median(c["cpu_seconds"] for c in cells)},
             "scores_f32": compare(ours["f32"]["cells"], theirs["cells"]),
-            "cells": [{"task": next(r["task"] for r in rows if r["sha256"] == k[0]), "policy": k[1], "budget": k[2],
-                       "kvpress_seconds": c["seconds"], "kvpress_score": c["score"], "kveval_score": ours["f32"]["cells"][k]["score"],
+            "cells": [{"task": tasks[k[0]], "policy": k[1], "budget": k[2], "kvpress_seconds": c["seconds"],
+                       "kvpress_cpu_seconds": c["cpu_seconds"], "kvpress_score": c["score"],
+                       "kveval_score": ours["f32"]["cells"][k]["score"],
                        "kveval_bf16_score": ours["bf16"]["cells"][k]["score"]} for k, c in theirs["cells"].items()]}
 
 
