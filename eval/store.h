@@ -32,8 +32,8 @@ typedef struct kve_merge {
 } kve_merge;
 
 /* Writes DIR/records.jsonl in one step, sorted by kve_record_compare. Of several records of a cell the one that is ok
- * wins, then the lowest attempt, then the oldest. Merges of several processes go one after the other, so that the last
- * one holds all that was appended before any of them began. */
+ * wins, then the lowest attempt, then the oldest. Merges of several processes go one after the other, and the last
+ * one holds everything that was appended before it began. */
 kve_status kve_store_merge(const char *dir, kve_merge *out);
 
 #endif

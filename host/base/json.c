@@ -63,7 +63,8 @@ static kve_status scan_string(const char *text, size_t len, const char *name, si
                             name, i - 1);
     }
     if (i >= len)
-        return kve_fail(KVE_ERR_FILE, "%s: the string at byte %zu has no end; not valid JSON, or cut off", name, *at);
+        return kve_fail(KVE_ERR_FILE, "%s: not valid JSON: the string at byte %zu has no end; is the file cut off?",
+                        name, *at);
     *at = i + 1;
     return KVE_OK;
 }
@@ -94,8 +95,8 @@ static kve_status scan_number(const char *text, size_t len, const char *name, si
         p += strspn(p, digits);
     }
     if (!good || *p)
-        return kve_fail(KVE_ERR_FILE, "%s: byte %zu: '%s' is not valid JSON: no number of at most %d characters", name,
-                        *at, s, (int)MAX_NUMBER);
+        return kve_fail(KVE_ERR_FILE, "%s: not valid JSON: '%s' at byte %zu is no number of at most %d characters",
+                        name, s, *at, (int)MAX_NUMBER);
     *at += n;
     return KVE_OK;
 }
@@ -128,7 +129,8 @@ static kve_status scan(const char *text, size_t len, const char *name)
         i++;
     }
     if (depth > 0)
-        return kve_fail(KVE_ERR_FILE, "%s: ends inside %d objects or lists; not valid JSON, or cut off", name, depth);
+        return kve_fail(KVE_ERR_FILE, "%s: not valid JSON: it ends with %d brackets still open; is the file cut off?",
+                        name, depth);
     return KVE_OK;
 }
 

@@ -158,7 +158,7 @@ static void test_bad_rows(void **state)
     } CASES[] = {
         {"", ":2: the line is empty"},
         {"[]", ":2: the row is not an object"},
-        {"{\"index\": 1, \"input\": \"x\"", ":2: ends inside"},
+        {"{\"index\": 1, \"input\": \"x\"", ":2: not valid JSON"},
         {"{} {}", ":2: text after the JSON value"},
         {"{\"index\": 1}", ":2: has neither field 'input'"},
         {"{\"input\": \"x\", \"outputs\": [\"y\"]}", ":2: field 'index' is missing"},

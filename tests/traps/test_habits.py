@@ -378,8 +378,8 @@ def out_of_memory():
         f.write("a b c d e f g")
 
     def limited(kib, chunk):
-        return subprocess.run(["bash", "-c", 'ulimit -v "$1"; shift; exec "$@"', "-", str(kib), KVEVAL, "logits", "--model", MODEL,
-                               "--prompt-file", path("few.txt"), "--threads", "1", "--out", path("few.npy"), "--chunk", chunk],
+        args = [KVEVAL, "logits", "--model", MODEL, "--prompt-file", path("few.txt"), "--threads", "1", "--chunk", chunk]
+        return subprocess.run(["bash", "-c", 'ulimit -v "$1"; shift; exec "$@"', "-", str(kib), *args, "--out", path("few.npy")],
                               capture_output=True, text=True, check=False)
 
     enough = next((kib for kib in range(30000, 1000000, 30000) if limited(kib, "16").returncode == 0), None)

@@ -15,13 +15,13 @@
 
 enum { MAX_ROWS = 128 };
 
-void trap_must(int st)
+void trap_must(kve_status st)
 {
     if (st != KVE_OK)
         fail_msg("%s", kve_diag());
 }
 
-void trap_refused(int st, const char *word)
+void trap_refused(kve_status st, const char *word)
 {
     if (st == KVE_OK)
         fail_msg("accepted; '%s' was due", word);

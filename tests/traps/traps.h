@@ -3,6 +3,8 @@
 #ifndef KVE_TESTS_TRAPS_H
 #define KVE_TESTS_TRAPS_H
 
+#include "host/base/status.h"
+
 typedef struct trap_row {
     const char *name;
     void (*check)(void **state); /* NULL: kveval does not do it yet */
@@ -18,8 +20,8 @@ trap_rows traps_models(void); /* RoPE, heads, tensors, row orders */
 trap_rows traps_files(void);  /* shards, sizes, JSON */
 
 /* Ends the row as failed with the diagnostic if st is a failure. */
-void trap_must(int st);
+void trap_must(kve_status st);
 /* The row fails unless st is a failure whose diagnostic contains `word`. */
-void trap_refused(int st, const char *word);
+void trap_refused(kve_status st, const char *word);
 
 #endif
