@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 /* The test's own list of fields. A field that is missing here shows up as a null in `every_field`. */
+/* clang-format off */
 #define TEXTS(X)                                                                                                       \
     X(sample_id)                                                                                                       \
     X(task) X(task_version) X(policy) X(status) X(reason) X(info) X(note) X(prompt_sha256) X(prediction) X(metric)
@@ -24,9 +25,14 @@
     X(kept_max)                                                                                                        \
     X(kv_bytes)                                                                                                        \
     X(sink)                                                                                                            \
-    X(recent) X(n_scored) X(n_future) X(n_prefills) X(prefill_us) X(score_us) X(rank_us) X(compact_us) X(decode_us)    \
-        X(decode_forks) X(n_generated) X(attempt) X(unix_time)
+    X(recent)                                                                                                          \
+    X(n_scored)                                                                                                        \
+    X(n_future)                                                                                                        \
+    X(n_prefills)                                                                                                      \
+    X(prefill_us)                                                                                                      \
+    X(score_us) X(rank_us) X(compact_us) X(decode_us) X(decode_forks) X(n_generated) X(attempt) X(unix_time)
 #define NUMS(X) X(score) X(nll_sum) X(reward_lost) X(reward_norm) X(reward_sum) X(reward_sum_norm)
+/* clang-format on */
 
 #define LINE "records.jsonl:17"
 static const char KEY[] = "\"sample_id\":\"s\",\"task\":\"t\",\"policy\":\"p\",\"status\":\"ok\"";

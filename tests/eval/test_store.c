@@ -73,9 +73,10 @@ static void segments_and_checksums(void **state)
 static void finds_cells(void **state)
 {
     (void)state;
-    const kve_record all[] = {cell("s-1", 4, "ok", 1, 1), cell("s-1", 8, "failed", 2, 1),
-                              cell("s-2", KVE_NO_INT, "ok", 1, 1)};
+    kve_record all[] = {cell("s-1", 4, "ok", 1, 1), cell("s-1", 8, "failed", 2, 1),
+                        cell("s-2", KVE_NO_INT, "ok", 1, 1)};
     kve_store *s = NULL;
+    all[0].prompt_sha256 = "the prompt";
     must(kve_store_open(g_dir, &s));
     assert_false(find(s, "s-1", 4).any);
     must(kve_store_append(s, all, 3));
@@ -84,8 +85,9 @@ static void finds_cells(void **state)
     must(kve_store_open(g_dir, &s));
     kve_found f = find(s, "s-1", 4);
     assert_true(f.any && f.ok && f.attempt == 1);
+    assert_string_equal(f.prompt_sha256, "the prompt");
     f = find(s, "s-1", 8);
-    assert_true(f.any && !f.ok && f.attempt == 2);
+    assert_true(f.any && !f.ok && f.attempt == 2 && !f.prompt_sha256);
     assert_true(find(s, "s-2", KVE_NO_INT).ok);
     assert_false(find(s, "s-1", 5).any || find(s, "s-1", KVE_NO_INT).any || find(s, "s-3", 4).any);
     assert_false(find(s, "s-01", 4).any); /* another sample, though the same number */
