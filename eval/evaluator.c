@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 kve_status kve_evaluator_open(const kve_model *m, const kve_tokenizer *tk, const kve_chat *chat,
                               const kve_eval_options *opt, kve_evaluator **out)
@@ -84,6 +85,15 @@ static kve_status prepare(sample_run *r)
     r->n = (int32_t)r->prompt.context.len;
     r->teacher = r->s->metric == KVE_METRIC_NLL;
     return ensure_session(r->e, r->n + tail_rows(r));
+}
+
+kve_status kve_evaluator_prompt(const kve_evaluator *e, const kve_sample *s, char sha256[KVE_SHA256_HEX])
+{
+    kve_prompt p;
+    KVE_TRY(kve_prompt_make(e->tk, e->chat, s, e->opt.question_in, &p));
+    memcpy(sha256, p.sha256, KVE_SHA256_HEX);
+    kve_prompt_free(&p);
+    return KVE_OK;
 }
 
 static void run_close(sample_run *r)

@@ -5,6 +5,7 @@
 
 #include "datasets/dataset.h"
 #include "eval/record.h"
+#include "host/base/hash.h"
 #include "host/engine/session.h"
 #include "host/text/chat.h"
 #include "host/text/tokenizer.h"
@@ -35,6 +36,9 @@ void kve_evaluator_close(kve_evaluator *e);
  * the full cell itself, computed once. On failure the records are unset. */
 kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *cells, size_t n_cells, kve_arena *arena,
                         kve_record *records);
+
+/* The prompt_sha256 that the sample's records will have. */
+kve_status kve_evaluator_prompt(const kve_evaluator *e, const kve_sample *s, char sha256[KVE_SHA256_HEX]);
 
 /* What a sample's prefill and its answer from the full cache leave behind, valid during the call only. */
 typedef struct kve_observation {

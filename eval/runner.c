@@ -37,13 +37,15 @@ static kve_status make_grid(loop *l)
     return KVE_OK;
 }
 
-/* The cells of this sample that have no result yet. */
-static size_t missing_cells(loop *l, const char *task, const char *id)
+/* The cells of this sample that have no result yet. *prompt: that of the results that are there, NULL if unknown. */
+static size_t missing_cells(loop *l, const char *task, const char *id, const char **prompt)
 {
     size_t n = 0;
+    *prompt = NULL;
     for (size_t i = 0; i < l->n_grid; i++) {
         kve_found found = kve_store_find(l->run->store, task, id, l->grid[i].policy->name, l->grid[i].budget);
         bool again = found.any && !found.ok && l->run->retry_failed;
+        *prompt = found.prompt_sha256 ? found.prompt_sha256 : *prompt;
         if (found.any && !again) {
             l->counts->before++;
             l->old_failures = l->old_failures || !found.ok;
@@ -64,11 +66,26 @@ static kve_status store_records(loop *l, size_t n, kve_status st)
     return KVE_OK;
 }
 
+/* A sample's name says where it lies in its data set, not what it is: a text that was edited, or another file of the
+ * same name, would take over the old one's results. */
+static kve_status check_prompt(const loop *l, const kve_sample *s, const char *was)
+{
+    char now[KVE_SHA256_HEX];
+    if (!was || kve_evaluator_prompt(l->run->evaluator, s, now) != KVE_OK || strcmp(was, now) == 0)
+        return KVE_OK; /* a prompt that cannot be made fails in its evaluation */
+    return kve_fail(KVE_ERR_USAGE,
+                    "sample %s/%s: the folder holds results of another prompt under this name (prompt_sha256 %.12s... "
+                    "there, %.12s... now); the text or the data have changed: use another --out",
+                    s->task, s->id, was, now);
+}
+
 static kve_status run_sample(loop *l, const kve_sample *s)
 {
     kve_arena arena = {0};
     kve_str reason = {0};
-    size_t n = missing_cells(l, s->task, s->id);
+    const char *prompt;
+    size_t n = missing_cells(l, s->task, s->id, &prompt);
+    KVE_TRY(check_prompt(l, s, prompt));
     if (n == 0)
         return KVE_OK;
     kve_status st = kve_evaluate(l->run->evaluator, s, l->cells, n, &arena, l->records);
@@ -92,11 +109,12 @@ static kve_status run_sample(loop *l, const kve_sample *s)
 static kve_status run_unmade(loop *l, const kve_dataset *d, size_t i)
 {
     char id[32], *reason = NULL;
+    const char *prompt;
     kve_sample s = {.id = id, .task = d->name, .question = "", .metric = KVE_METRIC_RULER_ALL};
     KVE_TRY(kve_strndup(kve_diag(), strlen(kve_diag()), &reason));
     snprintf(id, sizeof id, "sample-%zu", i);
     kve_warn("%s, sample %zu: %s", d->name, i, reason);
-    size_t n = missing_cells(l, s.task, s.id);
+    size_t n = missing_cells(l, s.task, s.id, &prompt);
     for (size_t c = 0; c < n; c++) {
         kve_record_begin(l->run->evaluator, &s, &l->cells[c], &l->records[c]);
         l->records[c].metric = NULL;

@@ -69,7 +69,7 @@ static kve_status key_of(const char *json, size_t len, const char *name, kve_are
 {
     kve_arena temporary = {0};
     kve_record r;
-    char *task = NULL, *sample = NULL, *policy = NULL;
+    char *task = NULL, *sample = NULL, *policy = NULL, *prompt = NULL;
     kve_status st = kve_record_parse(json, len, name, &temporary, &r);
     if (st == KVE_OK)
         st = kve_arena_strndup(arena, r.task, strlen(r.task), &task);
@@ -77,11 +77,14 @@ static kve_status key_of(const char *json, size_t len, const char *name, kve_are
         st = kve_arena_strndup(arena, r.sample_id, strlen(r.sample_id), &sample);
     if (st == KVE_OK)
         st = kve_arena_strndup(arena, r.policy, strlen(r.policy), &policy);
+    if (st == KVE_OK && r.prompt_sha256)
+        st = kve_arena_strndup(arena, r.prompt_sha256, strlen(r.prompt_sha256), &prompt);
     if (st == KVE_OK) {
         kve_record_clear(key);
         key->task = task;
         key->sample_id = sample;
         key->policy = policy;
+        key->prompt_sha256 = prompt;
         key->budget = r.budget;
         key->attempt = r.attempt;
         key->unix_time = r.unix_time;
@@ -265,7 +268,8 @@ kve_found kve_store_find(const kve_store *s, const char *task, const char *sampl
     }
     if (low == s->before.n || kve_record_compare(&s->before.entries[low].key, &key) != 0)
         return (kve_found){0};
-    kve_found found = {true, s->before.entries[low].key.status[0] == 'o', s->before.entries[low].key.attempt};
+    const kve_record *winner = &s->before.entries[low].key;
+    kve_found found = {true, winner->status[0] == 'o', winner->attempt, winner->prompt_sha256};
     for (size_t i = low + 1; i < s->before.n && kve_record_compare(&s->before.entries[i].key, &key) == 0; i++)
         if (s->before.entries[i].key.attempt > found.attempt)
             found.attempt = s->before.entries[i].key.attempt;

@@ -14,10 +14,12 @@ kve_status kve_store_open(const char *dir, kve_store **out);
 /* Seals the own segment and frees. A segment that was never sealed loses nothing. */
 void kve_store_close(kve_store *s);
 
-/* What was there for this cell when the store was opened: a record at all, an ok one, and the highest attempt. */
+/* What was there for this cell when the store was opened: a record at all, an ok one, the highest attempt, and the
+ * prompt (NULL = unknown; lives as long as the store). */
 typedef struct kve_found {
     bool any, ok;
     int64_t attempt;
+    const char *prompt_sha256;
 } kve_found;
 kve_found kve_store_find(const kve_store *s, const char *task, const char *sample_id, const char *policy,
                          int64_t budget);

@@ -81,6 +81,22 @@ def resume_with_two_processes():
     same(records(path("one")), records(path("both")), "two processes on one folder")
 
 
+def another_text_of_the_same_name():
+    """A file that was edited, or another one of its name: the old results are not taken for its own."""
+    os.makedirs(path("other"))
+    shutil.copy(path("text.txt"), path("other/text.txt"))
+    flags = ("--policy", "knorm", "--budget", "4", "--samples", "2")
+    evaluate("stale", "--task", TEXT, *flags)
+    assert "resume: 2 of 2" in evaluate("stale", "--task", f"text:{path('other/text.txt')}", *flags).stderr  # the same text
+    before = records(path("stale"), drop=set())
+    with open(path("other/text.txt"), "r+b") as f:
+        f.seek(300)
+        f.write(b"zzz")
+    done = evaluate("stale", "--task", f"text:{path('other/text.txt')}", *flags, code=2)
+    assert "another --out" in done.stderr and "window-72+24-" in done.stderr, done.stderr
+    same(before, records(path("stale"), drop=set()), "after the refusal")
+
+
 def retry_failed():
     """A failed cell stays as it is until it is asked for; then the attempt is counted and the success wins."""
     flags = ("--task", TEXT, "--policy", "knorm", "--budget", "4", "--samples", "2")
@@ -548,6 +564,7 @@ def template_of_the_model():
 ROWS = [
     ("the same command resumes and says so", resume_says_so),
     ("resuming does not depend on the number of processes", resume_with_two_processes),
+    ("resuming with another text under the same name is refused", another_text_of_the_same_name),
     ("--retry-failed", retry_failed),
     ("prompt_sha256 in every record", prompt_hash_in_every_record),
     ("--log-samples", sample_log),
