@@ -90,7 +90,7 @@ def another_text_of_the_same_name():
     assert "resume: 2 of 2" in evaluate("stale", "--task", f"text:{path('other/text.txt')}", *flags).stderr  # the same text
     before = records(path("stale"), drop=set())
     with open(path("other/text.txt"), "r+b") as f:
-        f.seek(300)
+        f.seek(30)
         f.write(b"zzz")
     done = evaluate("stale", "--task", f"text:{path('other/text.txt')}", *flags, code=2)
     assert "another --out" in done.stderr and "window-72+24-" in done.stderr, done.stderr
