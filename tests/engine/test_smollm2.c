@@ -44,16 +44,14 @@ static void test_tokens(void **state)
     kve_tokenizer_free(tk);
 }
 
-/* Row `row` of the session's last call against a golden row: the logits that are known, none beyond them that is
- * larger, the sum of the whole row, and the ops that read a row on the device. */
+/* Row `row` of the session's last call against a golden row: the logits that are known, the best, none beyond the TOP
+ * that is larger, the sum of the whole row. */
 static void check_row(kve_session *s, int32_t row, const golden_prompt *p, const golden_row *want)
 {
-    int32_t V = g_f.m->cfg.shape.V, above = 0, next = -1;
-    float got[ROW_LOGITS], nll = NAN;
+    int32_t V = g_f.m->cfg.shape.V, above = 0, best = 0;
+    float got[ROW_LOGITS];
     double sum = 0, top = (double)want->value[0], scale = 0;
     MUST(kve_row_logits(s, &row, 1, g_row));
-    MUST(kve_next_tokens(s, &row, 1, &next));
-    MUST(kve_row_nll(s, &row, &want->id[0], 1, &nll));
     for (int i = 0; i < ROW_LOGITS; i++) {
         assert_true(want->id[i] >= 0 && want->id[i] < V);
         got[i] = g_row[want->id[i]];
@@ -62,16 +60,15 @@ static void check_row(kve_session *s, int32_t row, const golden_prompt *p, const
     for (int32_t v = 0; v < V; v++) {
         sum += exp((double)g_row[v] - top);
         above += (double)g_row[v] > (double)want->value[TOP - 1] + TOL * scale;
+        best = g_row[v] > g_row[best] ? v : best;
     }
-    double off = relative_error(got, want->value, ROW_LOGITS);
-    double off_sum = fabs(top + log(sum) - want->lse) / scale, off_nll = fabs((double)nll + top - want->lse) / scale;
-    if (!(off <= TOL) || !(off_sum <= TOL) || !(off_nll <= 2 * TOL) || above >= TOP || next != want->id[0])
-        fail_msg(
-            "prompt '%s', position %d: relative error %g, of the sum's logarithm %g, of -log p %g; %d logits above "
-            "the last of the %d largest; the best is %d instead of %d",
-            p->name, want->position, off, off_sum, off_nll, above, TOP, next, want->id[0]);
+    double off = relative_error(got, want->value, ROW_LOGITS), off_sum = fabs(top + log(sum) - want->lse) / scale;
+    if (!(off <= TOL) || !(off_sum <= TOL) || above >= TOP || best != want->id[0])
+        fail_msg("prompt '%s', position %d: relative error %g, of the sum's logarithm %g; %d logits above the last of "
+                 "the %d largest; the best is %d instead of %d",
+                 p->name, want->position, off, off_sum, above, TOP, best, want->id[0]);
     g_worst = fmax(g_worst, off);
-    g_worst_sum = fmax(g_worst_sum, fmax(off_sum, off_nll));
+    g_worst_sum = fmax(g_worst_sum, off_sum);
 }
 
 static void begin_worst(void)
@@ -177,6 +174,23 @@ static bool is_end(int32_t id)
     return false;
 }
 
+/* -log p of the best token after each prompt, from the last rows of all prompts in order. */
+static void check_nll(kve_session *s, const int32_t *rows)
+{
+    int32_t target[MOST_PROMPTS];
+    float nll[MOST_PROMPTS];
+    for (int i = 0; i < g_golden.n; i++)
+        target[i] = g_golden.prompts[i].rows[g_golden.prompts[i].n_rows - 1].id[0];
+    MUST(kve_row_nll(s, rows, target, g_golden.n, nll));
+    for (int i = 0; i < g_golden.n; i++) {
+        const golden_prompt *p = &g_golden.prompts[i];
+        const golden_row *r = &p->rows[p->n_rows - 1];
+        double want = r->lse - (double)r->value[0];
+        if (!(fabs((double)nll[i] - want) <= TOL * fabs((double)r->value[0])))
+            fail_msg("prompt '%s': -log p of token %d is %g instead of %g", p->name, target[i], (double)nll[i], want);
+    }
+}
+
 /* All answers as one batch. */
 static void check_answers(kve_session *s, forks *f)
 {
@@ -192,6 +206,7 @@ static void check_answers(kve_session *s, forks *f)
         check_row(s, i, p, &p->rows[p->n_rows - 1]);
     }
     print_worst("forks of a prefill", g_golden.n);
+    check_nll(s, rows);
     MUST(kve_next_tokens(s, rows, g_golden.n, next));
     for (int32_t step = 0, T = 1; step <= MOST_NEW && T > 0; step++) {
         for (int i = 0; i < g_golden.n; i++) {
@@ -241,22 +256,21 @@ static void test_answers(void **state)
     check_answers(s, &f);
     forks_end(&f);
     for (int i = 0; i < g_golden.n; i++) {
-        if (i % 9 == 0 || g_golden.prompts[i].n_next < MOST_NEW)
+        if (i % 18 == 0 || g_golden.prompts[i].n_next < MOST_NEW)
             check_decode(s, &g_golden.prompts[i], &ctx[i]);
         kve_context_free(g_f.m, &ctx[i]);
     }
     kve_session_close(s);
 }
 
-/* The sanitizers make the kernels about ten times slower: six prompts have to do there, the one of two tokens and
- * one that ends early among them. */
+/* All prompts take more than four minutes with sanitizers on two cores that others use too. Every second one has to do:
+ * the longest and one whose answer ends early are among them. */
 static void thin_out(void)
 {
 #if defined(__SANITIZE_ADDRESS__)
     int n = 0;
-    for (int i = 0; i < g_golden.n; i += 3)
-        if (g_golden.prompts[i].n < 64)
-            g_golden.prompts[n++] = g_golden.prompts[i];
+    for (int i = 0; i < g_golden.n; i += 2)
+        g_golden.prompts[n++] = g_golden.prompts[i];
     printf("a build with sanitizers: %d of %d prompts\n", n, g_golden.n);
     g_golden.n = n;
 #endif
