@@ -14,8 +14,10 @@ typedef struct kve_backend_options {
 } kve_backend_options;
 
 typedef struct kve_backend kve_backend;
+typedef struct kve_graph kve_graph; /* recorded ops */
 
 typedef struct kve_backend_vt {
+    const char *name; /* "cpu" | "cuda" */
     void (*close)(kve_backend *be);
     /* "cpu, avx512-bf16, 2 threads": for manifests and tables. Lives as long as the backend. */
     const char *(*describe)(kve_backend *be);
@@ -29,6 +31,19 @@ typedef struct kve_backend_vt {
     kve_status (*copy)(kve_backend *be, void *dst, const void *src, size_t bytes); /* device to device, no overlap */
     kve_status (*sync)(kve_backend *be);
     size_t (*bytes_in_use)(kve_backend *be); /* sum of live alloc() and weight bytes */
+    /* Bytes that could still be allocated; on the CPU, what the system counts as available. */
+    kve_status (*free_bytes)(kve_backend *be, size_t *out);
+
+    /* The microseconds that the device spent between the two calls, whatever the host did meanwhile: CUDA events there,
+     * the clock on the CPU. One stretch at a time; timer_stop waits for its end. */
+    kve_status (*timer_start)(kve_backend *be);
+    kve_status (*timer_stop)(kve_backend *be, double *out_us);
+    size_t (*cache_bytes)(kve_backend *be); /* of the last level of cache: who overwrites that much finds it cold */
+
+    /* Names what the calls up to the matching pop belong to ("prefill", "layer", "sample ruler-4k/vt/7"), for
+     * profilers. Ranges nest. NULL where nobody could look; the host uses kve_range_push and kve_range_pop. */
+    void (*range_push)(kve_backend *be, const char *name);
+    void (*range_pop)(kve_backend *be);
 
     /* Takes [N][K] host rows in f32 and stores them as `dtype` (bf16: nearest even) in its own packing. Rows come in
      * pieces so that a dequantised matrix never exists whole: create, fill all rows once, seal. */
@@ -46,23 +61,49 @@ typedef struct kve_backend_vt {
     kve_status (*glu)(kve_backend *be, const kve_glu_params *p);
     kve_status (*nll)(kve_backend *be, const kve_nll_params *p);
     kve_status (*argmax)(kve_backend *be, const kve_argmax_params *p);
+    kve_status (*advance)(kve_backend *be, const kve_advance_params *p);
     kve_status (*attention_window)(kve_backend *be, const kve_attention_window_params *p);
     kve_status (*pool_group)(kve_backend *be, const kve_pool_group_params *p);
     kve_status (*future_importance)(kve_backend *be, const kve_future_importance_params *p);
     kve_status (*row_stat)(kve_backend *be, const kve_row_stat_params *p);
+    kve_status (*kvp_score)(kve_backend *be, const kve_kvp_score_params *p);
     kve_status (*rank)(kve_backend *be, const kve_rank_params *p);
     kve_status (*gather)(kve_backend *be, const kve_gather_params *p);
     kve_status (*compact)(kve_backend *be, const kve_compact_params *p);
+
+    /* Records the ops between begin and end instead of running them, to be repeated with one call; all pointers and
+     * sizes are those of the recording. In between nothing may allocate, read, write or wait. All four are NULL where a
+     * backend has no such thing. */
+    kve_status (*graph_begin)(kve_backend *be);
+    kve_status (*graph_end)(kve_backend *be, kve_graph **out); /* also after a failed op: ends the recording */
+    kve_status (*graph_launch)(kve_backend *be, kve_graph *g);
+    void (*graph_free)(kve_backend *be, kve_graph *g); /* NULL allowed */
 } kve_backend_vt;
 
 struct kve_backend {
     const kve_backend_vt *vt;
 };
 
+static inline void kve_range_push(kve_backend *be, const char *name)
+{
+    if (be->vt->range_push)
+        be->vt->range_push(be, name);
+}
+
+static inline void kve_range_pop(kve_backend *be)
+{
+    if (be->vt->range_pop)
+        be->vt->range_pop(be);
+}
+
 /* Opens the CPU backend. SIMD is chosen here from what the processor reports; KVEVAL_ISA=portable|avx2|avx512|
  * avx512bf16 in the environment asks for a lower one (tests run all of them); another value, or more than the processor
  * has, is KVE_ERR_USAGE. Every row of every op depends on that row alone, bit for bit, at any batch, chunk size and
  * thread count. */
 kve_status kve_cpu_open(const kve_backend_options *opt, kve_backend **out);
+
+/* Opens the CUDA backend on the first device that CUDA shows (CUDA_VISIBLE_DEVICES picks another). KVE_ERR_USAGE where
+ * no device answers. In builds with KVEVAL_CUDA only: the host asks through kve_open_backend (host/cli/cli.h). */
+kve_status kve_cuda_open(const kve_backend_options *opt, kve_backend **out);
 
 #endif

@@ -134,6 +134,18 @@ typedef struct kve_argmax_params {
     int32_t T, V;
 } kve_argmax_params;
 
+/* Ends a greedy step on the device: row t's fork takes the token next[t] (-1, found among NaN, is fed as 0), one place
+ * further on; column *n_logged of the log keeps what was found, and *n_logged grows by one. */
+typedef struct kve_advance_params {
+    const int32_t *next;              /* [T] arg-maxes */
+    const int32_t *slot_of;           /* [T] */
+    int32_t *ids, *pos_of, *index_of; /* [T]: the next step's tokens; positions and tail rows + 1 */
+    int32_t *tail_len;                /* [X]: of the rows' slots, + 1 */
+    int32_t *log;                     /* [log_cap][T] */
+    int32_t *n_logged;                /* [1], below log_cap */
+    int32_t T, log_cap;
+} kve_advance_params;
+
 /* What SnapKV and TOVA look at. For each query head: the mean over the W window queries of softmax(q.k * scale) with
  * the causal mask (window query w sits at position n - W + w), fp32 throughout. */
 typedef struct kve_attention_window_params {
@@ -181,6 +193,30 @@ typedef struct kve_row_stat_params {
     int32_t n_sink, lag; /* KVE_STAT_LAG only: 4 and 128 */
     kve_dtype kv_dtype;
 } kve_row_stat_params;
+
+/* The learned policy's scores (KVP, arXiv 2602.10238; weights and their layout: kernels/kvp.h), one network per layer
+ * and KV head, for layers i_layer .. i_layer + n_layers - 1 in one call. With LN(x) = (x - mean) / sqrt(var + 1e-5) *
+ * gain + shift (torch's LayerNorm: biased variance) and x_j of row j, concatenated in this order: x_j = LN(Wk k_j +
+ * bk), LN(Wv v_j + bv), LN(table[min(j, n_positions - 1)])        [2H + P] out[.][j] = w_out . silu(LN(W_deep
+ * silu(LN(W_mix x_j + b_mix)) + b_deep)) + b_out The row's position is its index j, so the cache must hold the whole
+ * context. An input whose bit is not in `inputs` is zeros in x_j; its rows (kv.k, kv.v) or table are not read and may
+ * be NULL. A NaN in a row makes that row's score NaN.
+ *
+ * With a BF16 cache the inputs of the four matrix products are rounded to bf16 (nearest even): the matrices and x_j,
+ * and what the first hidden layer gives to the second. Products accumulate in fp32; biases, LN, silu and the last
+ * line's dot product stay fp32. With an F32 cache nothing is rounded. */
+typedef enum kve_kvp_input { KVE_KVP_K = 1 << 0, KVE_KVP_V = 1 << 1, KVE_KVP_POS = 1 << 2 } kve_kvp_input;
+typedef struct kve_kvp_score_params {
+    kve_kv kv;            /* rows 0 .. n - 1 of each head */
+    const float *weights; /* [n_layers][Hkv][kve_kvp_count]: those of layer i_layer come first */
+    const float *table;   /* [n_tables][n_positions][P] */
+    float *out;           /* [n_layers][Hkv][n] */
+    int32_t n, Hkv, D, H, P, i_layer, n_layers;
+    int32_t n_tables; /* 1 (all heads share it) or n_layers * Hkv */
+    int32_t n_positions;
+    unsigned inputs; /* kve_kvp_input bits */
+    kve_dtype kv_dtype;
+} kve_kvp_score_params;
 
 /* The total order: the first `sink` rows in position order, then the last `recent` rows newest first, then the rest by
  * score descending, position ascending; NaN counts as -inf, -0 as +0. Where sink + recent > n, sinks win. order[r][0 ..

@@ -5,8 +5,11 @@
 #include "host/base/json.h"
 #include "host/base/stats.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -29,12 +32,12 @@ kve_status kve_bench_measure(const kve_bench_rules *r, kve_bench_once once, void
     int64_t start = kve_now_us();
     *out = (kve_bench_result){0};
     while (!out->stop) {
-        int64_t us[KVE_BENCH_SERIES] = {0};
+        double us[KVE_BENCH_SERIES] = {0};
         bool quiet = true;
         KVE_TRY(once(ctx, us));
         for (size_t k = 0; k < n_series; k++) {
             kve_bench_series *s = &out->series[k];
-            s->ms[s->n++] = (double)(us[k] > 0 ? us[k] : 1) / 1000; /* the clock's step */
+            s->ms[s->n++] = (us[k] > 0 ? us[k] : 1) / 1000;
             summarise(s);
             quiet = quiet && s->noise_pct <= r->max_noise_pct;
         }
@@ -48,6 +51,25 @@ kve_status kve_bench_measure(const kve_bench_rules *r, kve_bench_once once, void
             out->stop = "samples";
     }
     return KVE_OK;
+}
+
+static kve_status flag_num(const kve_flag *f, double high, double *out)
+{
+    char *end = NULL;
+    errno = 0;
+    *out = strtod(f->value, &end);
+    if (end == f->value || *end || errno || !(*out >= 0 && *out <= high))
+        return kve_fail(KVE_ERR_USAGE, "%s: '%s' is not a number from 0 to %g", f->name, f->value, high);
+    return KVE_OK;
+}
+
+kve_status kve_bench_rules_parse(const kve_flag *min_samples, const kve_flag *max_noise, const kve_flag *min_time,
+                                 const kve_flag *timeout, kve_bench_rules *out)
+{
+    KVE_TRY(kve_flag_int(min_samples, 1, KVE_BENCH_SAMPLES, &out->min_samples));
+    KVE_TRY(flag_num(max_noise, 100, &out->max_noise_pct));
+    KVE_TRY(flag_num(min_time, 86400, &out->min_time_s));
+    return flag_num(timeout, 86400, &out->timeout_s);
 }
 
 kve_status kve_bench_format_parse(const kve_flag *f, kve_bench_format *out)
@@ -82,17 +104,23 @@ static const char *commit(void)
     return KVEVAL_COMMIT[0] ? KVEVAL_COMMIT : NULL;
 }
 
-kve_status kve_bench_table_open(const kve_opened *o, kve_bench_format format, const char *dtype, int32_t threads,
-                                kve_bench_table *out)
+void kve_bench_table_open(kve_backend *be, kve_bench_format format, const char *dtype, int32_t threads,
+                          kve_bench_table *out)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (kve_bench_table){.format = format,
-                             .model = kve_checkpoint_config(o->ck)->name,
                              .dtype = dtype,
-                             .backend = o->be->vt->describe(o->be),
+                             .backend = be->vt->describe(be),
                              .threads = threads ? threads : (int32_t)cores};
     find_hardware(out->hardware, sizeof out->hardware);
-    return kve_checkpoint_sha256(o->ck, out->model_sha256);
+}
+
+kve_status kve_bench_table_model(kve_bench_table *t, kve_checkpoint *ck)
+{
+    t->model = kve_checkpoint_config(ck)->name;
+    KVE_TRY(kve_checkpoint_sha256(ck, t->model_sha256));
+    snprintf(t->subject, sizeof t->subject, "model %s (sha256 %.12s)", t->model, t->model_sha256);
+    return KVE_OK;
 }
 
 void kve_bench_table_close(kve_bench_table *t)
@@ -102,58 +130,77 @@ void kve_bench_table_close(kve_bench_table *t)
     *t = (kve_bench_table){0};
 }
 
-typedef struct field {
-    const char *name;
-    enum { TEXT, INT, NUM } kind;
-    const char *text;
-    int64_t integer;
-    double number;
-} field;
+enum { MAX_FIELDS = 48 };
 
-enum { N_FIELDS = 20 };
-
-static void make_fields(const kve_bench_table *t, const kve_bench_row *row, const kve_bench_series *s, const char *stop,
-                        field out[N_FIELDS])
+/* The row's own fields, the statistics, what the run was made with: how many. */
+static size_t make_fields(const kve_bench_table *t, const kve_bench_field *own, size_t n_own, const kve_bench_series *s,
+                          const char *stop, kve_bench_field out[MAX_FIELDS])
 {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
-    const field fields[N_FIELDS] = {
-        {"name", TEXT, .text = row->name},
-        {"length", INT, .integer = row->length},
-        {"forks", INT, .integer = row->forks},
-        {"value", NUM, .number = row->value},
-        {"unit", TEXT, .text = row->unit},
-        {"median_ms", NUM, .number = s->median},
-        {"min_ms", NUM, .number = s->min},
-        {"max_ms", NUM, .number = s->max},
-        {"noise_pct", NUM, .number = s->noise_pct},
-        {"repeats", INT, .integer = (int64_t)s->n},
-        {"stop", TEXT, .text = stop},
-        {"peak_memory_bytes", INT, .integer = (int64_t)use.ru_maxrss * 1024}, /* of the process until now */
-        {"commit", TEXT, .text = commit()},
-        {"version", TEXT, .text = KVEVAL_VERSION},
-        {"hardware", TEXT, .text = t->hardware},
-        {"backend", TEXT, .text = t->backend},
-        {"threads", INT, .integer = t->threads},
-        {"model", TEXT, .text = t->model},
-        {"model_sha256", TEXT, .text = t->model_sha256},
-        {"dtype", TEXT, .text = t->dtype},
+    int64_t peak = (int64_t)use.ru_maxrss * 1024; /* of the process until now */
+    bool all = !t->brief;
+    const kve_bench_field rest[] = {
+        {"median_ms", KVE_BENCH_NUM, .number = s->median, .title = all ? "median ms" : NULL, .width = 10,
+         .decimals = 3},
+        {"min_ms", KVE_BENCH_NUM, .number = s->min, .title = all ? "min ms" : NULL, .width = 10, .decimals = 3},
+        {"max_ms", KVE_BENCH_NUM, .number = s->max, .title = all ? "max ms" : NULL, .width = 10, .decimals = 3},
+        {"noise_pct", KVE_BENCH_NUM, .number = s->noise_pct, .title = "noise %", .width = 7, .decimals = 2},
+        {"repeats", KVE_BENCH_INT, .integer = (int64_t)s->n, .title = "repeats", .width = 7},
+        {"stop", KVE_BENCH_TEXT, .text = stop, .title = all ? "stop" : NULL, .width = 7},
+        {NULL, KVE_BENCH_INT, .integer = peak >> 20, .title = all ? "peak MiB" : NULL, .width = 8},
+        {"peak_memory_bytes", KVE_BENCH_INT, .integer = peak},
+        {"commit", KVE_BENCH_TEXT, .text = commit()},
+        {"version", KVE_BENCH_TEXT, .text = KVEVAL_VERSION},
+        {"hardware", KVE_BENCH_TEXT, .text = t->hardware},
+        {"backend", KVE_BENCH_TEXT, .text = t->backend},
+        {"threads", KVE_BENCH_INT, .integer = t->threads},
+        {"model", KVE_BENCH_TEXT, .text = t->model},
+        {"model_sha256", KVE_BENCH_TEXT, .text = t->model ? t->model_sha256 : NULL},
+        {"dtype", KVE_BENCH_TEXT, .text = t->dtype},
     };
-    memcpy(out, fields, sizeof fields);
+    size_t n_rest = sizeof rest / sizeof *rest;
+    assert(n_own + n_rest <= MAX_FIELDS);
+    memcpy(out, own, n_own * sizeof *own);
+    memcpy(out + n_own, rest, sizeof rest);
+    return n_own + n_rest;
 }
 
-static void print_md(const kve_bench_table *t, const kve_bench_row *row, const kve_bench_series *s, const field *f)
+/* A cell of a Markdown table: numbers stand right, texts left. */
+static void print_cell(const kve_bench_field *f)
 {
-    if (t->n_rows == 0)
-        printf("model %s (sha256 %.12s), %s, %s, %s, kveval %s %s\n\n"
-               "| name                | length | forks |      value | unit    |  median ms |     min ms |     max ms | "
-               "noise %% | repeats | stop    | peak MiB |\n"
-               "| ------------------- | -----: | ----: | ---------: | ------- | ---------: | ---------: | ---------: | "
-               "------: | ------: | ------- | -------: |\n",
-               t->model, t->model_sha256, t->dtype, t->backend, t->hardware, KVEVAL_VERSION, commit() ? commit() : "");
-    printf("| %-19s | %6d | %5d | %10.2f | %-7s | %10.3f | %10.3f | %10.3f | %7.2f | %7zu | %-7s | %8.0f |\n",
-           row->name, row->length, row->forks, row->value, row->unit, s->median, s->min, s->max, s->noise_pct, s->n,
-           f[10].text, (double)f[11].integer / (1 << 20));
+    if (f->kind == KVE_BENCH_TEXT)
+        printf(" %-*s |", f->width, f->text);
+    else if (f->kind == KVE_BENCH_INT)
+        printf(" %*lld |", f->width, (long long)f->integer);
+    else if (f->decimals < 0)
+        printf(" %*.4g |", f->width, f->number);
+    else
+        printf(" %*.*f |", f->width, f->decimals, f->number);
+}
+
+static void print_md(const kve_bench_table *t, const kve_bench_field *f, size_t n)
+{
+    if (t->n_rows == 0) {
+        printf("%s, %s, %s, %s, kveval %s %s\n\n|", t->subject, t->dtype, t->backend, t->hardware, KVEVAL_VERSION,
+               commit() ? commit() : "");
+        for (size_t i = 0; i < n; i++)
+            if (f[i].title)
+                printf(f[i].kind == KVE_BENCH_TEXT ? " %-*s |" : " %*s |", f[i].width, f[i].title);
+        printf("\n|");
+        for (size_t i = 0; i < n; i++) {
+            for (int k = 0; f[i].title && k < f[i].width; k++)
+                putchar(k ? '-' : ' ');
+            if (f[i].title)
+                printf(f[i].kind == KVE_BENCH_TEXT ? "- |" : ": |");
+        }
+        printf("\n");
+    }
+    printf("|");
+    for (size_t i = 0; i < n; i++)
+        if (f[i].title)
+            print_cell(&f[i]);
+    printf("\n");
 }
 
 /* Quoted where a comma or a quote would break the line. */
@@ -166,31 +213,39 @@ static void print_csv_text(const char *text)
     printf("%s", plain ? "" : "\"");
 }
 
-static void print_csv(const kve_bench_table *t, const field *f)
+static void print_csv(const kve_bench_table *t, const kve_bench_field *f, size_t n)
 {
-    for (int i = 0; i < N_FIELDS && t->n_rows == 0; i++)
-        printf("%s%s", f[i].name, i + 1 < N_FIELDS ? "," : "\n");
-    for (int i = 0; i < N_FIELDS; i++) {
-        if (f[i].kind == TEXT)
+    for (size_t i = 0; i < n && t->n_rows == 0; i++)
+        if (f[i].name)
+            printf("%s%s", i ? "," : "", f[i].name);
+    if (t->n_rows == 0)
+        printf("\n");
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].name)
+            continue;
+        printf("%s", i ? "," : "");
+        if (f[i].kind == KVE_BENCH_TEXT)
             print_csv_text(f[i].text);
-        else if (f[i].kind == INT)
+        else if (f[i].kind == KVE_BENCH_INT)
             printf("%lld", (long long)f[i].integer);
         else
             printf("%.6g", f[i].number);
-        printf("%s", i + 1 < N_FIELDS ? "," : "\n");
     }
+    printf("\n");
 }
 
-static kve_status print_json(const kve_bench_table *t, const field *f, const kve_bench_series *s)
+static kve_status print_json(const kve_bench_table *t, const kve_bench_field *f, size_t n, const kve_bench_series *s)
 {
     kve_str text = {0};
     kve_jw w = {.out = &text};
     kve_jw_begin(&w, '{');
-    for (int i = 0; i < N_FIELDS; i++) {
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].name)
+            continue;
         kve_jw_key(&w, f[i].name);
-        if (f[i].kind == TEXT)
+        if (f[i].kind == KVE_BENCH_TEXT)
             kve_jw_str(&w, f[i].text);
-        else if (f[i].kind == INT)
+        else if (f[i].kind == KVE_BENCH_INT)
             kve_jw_int(&w, f[i].integer);
         else
             kve_jw_num(&w, f[i].number);
@@ -209,17 +264,18 @@ static kve_status print_json(const kve_bench_table *t, const field *f, const kve
     return w.status;
 }
 
-kve_status kve_bench_print(kve_bench_table *t, const kve_bench_row *row, const kve_bench_series *s, const char *stop)
+kve_status kve_bench_print(kve_bench_table *t, const kve_bench_field *own, size_t n_own, const kve_bench_series *s,
+                           const char *stop)
 {
-    field f[N_FIELDS];
+    kve_bench_field f[MAX_FIELDS];
+    size_t n = make_fields(t, own, n_own, s, stop, f);
     kve_status st = KVE_OK;
-    make_fields(t, row, s, stop, f);
     if (t->format == KVE_BENCH_MD)
-        print_md(t, row, s, f);
+        print_md(t, f, n);
     else if (t->format == KVE_BENCH_CSV)
-        print_csv(t, f);
+        print_csv(t, f, n);
     else
-        st = print_json(t, f, s);
+        st = print_json(t, f, n, s);
     t->n_rows++;
     fflush(stdout);
     return st;

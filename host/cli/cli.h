@@ -17,8 +17,13 @@ typedef struct kve_flag {
  * --help. */
 kve_status kve_flags_parse(int argc, char **argv, kve_flag *flags, size_t n_flags, bool *help);
 void kve_flags_print(const char *usage, const kve_flag *flags, size_t n_flags); /* to stdout */
+/* "bf16" | "f32". */
+kve_status kve_flag_dtype(const kve_flag *flag, kve_dtype *out);
 /* The value as a whole number in [low, high]. A ratio ("0.25", "25%") is refused with the reason. */
 kve_status kve_flag_int(const kve_flag *flag, long low, long high, int32_t *out);
+/* Calls f for every item of a comma-separated list, the value of `flag`; an empty item is an error. */
+typedef kve_status (*kve_flag_item)(void *ctx, const char *item);
+kve_status kve_flag_each(const char *flag, const char *list, kve_flag_item f, void *ctx);
 
 typedef struct kve_opened {
     kve_checkpoint *ck;
@@ -28,8 +33,19 @@ typedef struct kve_opened {
     kve_chat chat;
 } kve_opened;
 
-/* dtype "bf16" | "f32"; chat NULL = the model's own template. */
-kve_status kve_open_model(const char *path, const char *dtype, int32_t threads, const char *chat, kve_opened *out);
+/* "auto" | "cpu" | "cuda". auto: cuda where this program has it and a device answers, else cpu; a line on stderr says
+ * which, and why. */
+kve_status kve_open_backend(const char *name, int32_t threads, kve_backend **out);
+#define KVE_BACKEND_HELP "auto, cpu or cuda (kveval ls devices)"
+
+typedef struct kve_open_options {
+    const char *model;   /* a file, a folder, org/name or smollm2 */
+    const char *dtype;   /* "bf16" | "f32" */
+    const char *backend; /* as above */
+    const char *chat;    /* a family; NULL = the model's own template */
+    int32_t threads;
+} kve_open_options;
+kve_status kve_open_model(const kve_open_options *opt, kve_opened *out);
 void kve_close_model(kve_opened *o);
 
 kve_status kve_cmd_info(int argc, char **argv);
@@ -40,6 +56,7 @@ kve_status kve_cmd_rank(int argc, char **argv);
 kve_status kve_cmd_ls(int argc, char **argv);
 kve_status kve_cmd_report(int argc, char **argv);
 kve_status kve_cmd_bench(int argc, char **argv);
+kve_status kve_cmd_bench_kernels(int argc, char **argv);
 kve_status kve_cmd_eval(int argc, char **argv);
 
 #endif

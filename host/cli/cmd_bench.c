@@ -8,8 +8,6 @@
 #include "host/cli/eval_setup.h"
 #include "host/engine/decode.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,22 +24,36 @@ typedef struct bench {
     kve_bench_table table;
 } bench;
 
+/* A row's key is name, length and forks; `value` is what one looks for, in `unit`. */
+static kve_status print_row(bench *b, const char *name, int32_t length, size_t forks, double value, const char *unit,
+                            const kve_bench_series *s, const char *stop)
+{
+    const kve_bench_field own[] = {
+        {"name", KVE_BENCH_TEXT, .text = name, .title = "name", .width = 19},
+        {"length", KVE_BENCH_INT, .integer = length, .title = "length", .width = 6},
+        {"forks", KVE_BENCH_INT, .integer = (int64_t)forks, .title = "forks", .width = 5},
+        {"value", KVE_BENCH_NUM, .number = value, .title = "value", .width = 10, .decimals = 2},
+        {"unit", KVE_BENCH_TEXT, .text = unit, .title = "unit", .width = 7},
+    };
+    return kve_bench_print(&b->table, own, sizeof own / sizeof *own, s, stop);
+}
+
 /* Measures and prints one thing; `work` units are done each time. */
 static kve_status measure(bench *b, const char *name, int32_t length, int32_t forks, double work, const char *unit,
                           kve_bench_once once, void *ctx)
 {
     kve_bench_result r;
     KVE_TRY(kve_bench_measure(&b->rules, once, ctx, 1, &r));
-    kve_bench_row row = {name, unit, length, forks, work / (r.series[0].median * 1e-3)};
-    return kve_bench_print(&b->table, &row, &r.series[0], r.stop);
+    double value = work / (r.series[0].median * 1e-3);
+    return print_row(b, name, length, (size_t)forks, value, unit, &r.series[0], r.stop);
 }
 
-static kve_status prefill_once(void *ctx, int64_t *us)
+static kve_status prefill_once(void *ctx, double *us)
 {
     bench *b = ctx;
     int64_t start = kve_now_us();
     KVE_TRY(kve_prefill(b->s, b->ids, b->n, &b->ctx));
-    *us = kve_now_us() - start;
+    *us = (double)(kve_now_us() - start);
     return KVE_OK;
 }
 
@@ -52,7 +64,7 @@ typedef struct decoding {
 } decoding;
 
 /* Decodes `steps` tokens of X forks, the arg-max being fed back. */
-static kve_status decode_once(void *ctx, int64_t *us)
+static kve_status decode_once(void *ctx, double *us)
 {
     const decoding *d = ctx;
     const bench *b = d->b;
@@ -68,7 +80,7 @@ static kve_status decode_once(void *ctx, int64_t *us)
         KVE_TRY(kve_extend(b->s, &batch, d->next, d->q_len, NULL));
         KVE_TRY(kve_next_tokens(b->s, d->rows, batch.X, d->next));
     }
-    *us = kve_now_us() - start;
+    *us = (double)(kve_now_us() - start);
     return KVE_OK;
 }
 
@@ -111,15 +123,17 @@ typedef struct ranking {
     const kve_policy *policy;
 } ranking;
 
-static kve_status rank_once(void *ctx, int64_t us[3])
+static kve_status rank_once(void *ctx, double us[3])
 {
     const ranking *r = ctx;
     const bench *b = r->b;
     kve_scoring s = {.m = b->m, .ctx = &b->ctx, .sample_name = "bench", .seed = SEED, .sink = SINK, .recent = RECENT};
     kve_ranked out;
-    KVE_TRY(kve_rank_context(&s, r->policy, b->n / 2 + 1, NULL, &out, &us[0]));
-    us[1] = out.rank_us;
-    us[2] = out.compact_us;
+    int64_t score_us;
+    KVE_TRY(kve_rank_context(&s, r->policy, b->n / 2 + 1, NULL, &out, &score_us));
+    us[0] = (double)score_us;
+    us[1] = (double)out.rank_us;
+    us[2] = (double)out.compact_us;
     kve_ranked_free(b->m, &out);
     return KVE_OK;
 }
@@ -135,8 +149,8 @@ static kve_status bench_policy(bench *b, const kve_policy *p)
     snprintf(what, sizeof what, "score %s", p->name);
     KVE_TRY(kve_bench_measure(&b->rules, rank_once, &r, n_series, &res));
     for (size_t k = 0; k < n_series; k++) {
-        kve_bench_row row = {names[k], "tok/s", b->n, 1, b->n / (res.series[k].median * 1e-3)};
-        KVE_TRY(kve_bench_print(&b->table, &row, &res.series[k], res.stop));
+        double value = b->n / (res.series[k].median * 1e-3);
+        KVE_TRY(print_row(b, names[k], b->n, 1, value, "tok/s", &res.series[k], res.stop));
     }
     return KVE_OK;
 }
@@ -182,7 +196,7 @@ typedef struct sweep {
     size_t n_cells;
 } sweep;
 
-static kve_status time_cells(const sweep *s, const kve_cell *cells, size_t n, int64_t *us)
+static kve_status time_cells(const sweep *s, const kve_cell *cells, size_t n, double *us)
 {
     kve_arena arena = {0};
     kve_record *records = NULL;
@@ -190,13 +204,13 @@ static kve_status time_cells(const sweep *s, const kve_cell *cells, size_t n, in
     int64_t start = kve_now_us();
     if (st == KVE_OK)
         st = kve_evaluate(s->e, s->sample, cells, n, &arena, records);
-    *us = kve_now_us() - start;
+    *us = (double)(kve_now_us() - start);
     kve_arena_free(&arena);
     return st;
 }
 
 /* In turns, so that a busy machine disturbs both alike. */
-static kve_status sweep_once(void *ctx, int64_t us[2])
+static kve_status sweep_once(void *ctx, double us[2])
 {
     const sweep *s = ctx;
     KVE_TRY(time_cells(s, &s->one, 1, &us[0]));
@@ -231,10 +245,8 @@ static kve_status bench_sweep(bench *b, const kve_opened *o, const kve_sample *s
     kve_evaluator_close(s.e);
     KVE_TRY(st);
     const kve_bench_series *cell = &r.series[0], *all = &r.series[1];
-    kve_bench_row row = {"cell", "cells/s", b->n, 1, 1000 / cell->median};
-    KVE_TRY(kve_bench_print(&b->table, &row, cell, r.stop));
-    row = (kve_bench_row){"sweep", "x cell", b->n, (int32_t)s.n_cells, all->median / cell->median};
-    return kve_bench_print(&b->table, &row, all, r.stop);
+    KVE_TRY(print_row(b, "cell", b->n, 1, 1000 / cell->median, "cells/s", cell, r.stop));
+    return print_row(b, "sweep", b->n, s.n_cells, all->median / cell->median, "x cell", all, r.stop);
 }
 
 static kve_status run_sweep(bench *b, const kve_opened *o, const kve_flag *task, const kve_flag *length)
@@ -249,7 +261,7 @@ static kve_status run_sweep(bench *b, const kve_opened *o, const kve_flag *task,
                    samples = {"--samples", .value = "1"}, seed = {"--seed", .value = "42"}, none = {0};
     kve_eval_setup s = {0};
     kve_sample sample = {0};
-    kve_status st = kve_setup_tasks(&(kve_task_flags){&name, &samples, length, &seed, &none, &none}, o, &s);
+    kve_status st = kve_setup_tasks(&(kve_task_flags){&name, &samples, length, &seed, &none, &none, NULL, NULL}, o, &s);
     if (st == KVE_OK)
         st = kve_dataset_sample(s.data.items[0], 0, &sample);
     if (st == KVE_OK)
@@ -259,17 +271,22 @@ static kve_status run_sweep(bench *b, const kve_opened *o, const kve_flag *task,
     return st;
 }
 
-static kve_status flag_num(const kve_flag *f, double high, double *out)
-{
-    char *end = NULL;
-    errno = 0;
-    *out = strtod(f->value, &end);
-    if (end == f->value || *end || errno || !(*out >= 0 && *out <= high))
-        return kve_fail(KVE_ERR_USAGE, "%s: '%s' is not a number from 0 to %g", f->name, f->value, high);
-    return KVE_OK;
-}
-
-enum { MODEL, LENGTH, FORKS, STEPS, TASK, MIN_SAMPLES, MAX_NOISE, MIN_TIME, TIMEOUT, FORMAT, DTYPE, THREADS, N_FLAGS };
+enum {
+    MODEL,
+    LENGTH,
+    FORKS,
+    STEPS,
+    TASK,
+    MIN_SAMPLES,
+    MAX_NOISE,
+    MIN_TIME,
+    TIMEOUT,
+    FORMAT,
+    BACKEND,
+    DTYPE,
+    THREADS,
+    N_FLAGS
+};
 
 static const kve_flag g_flags[N_FLAGS] = {
     [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
@@ -277,11 +294,12 @@ static const kve_flag g_flags[N_FLAGS] = {
     [FORKS] = {"--forks", "X", "forks decoded as one batch", "48"},
     [STEPS] = {"--steps", "N", "tokens decoded per fork", "32"},
     [TASK] = {"--task", "NAME", "its first sample is swept; default ruler-LENGTH/niah_single_1", NULL},
-    [MIN_SAMPLES] = {"--min-samples", "N", "a row is measured at least so often", "3"},
+    [MIN_SAMPLES] = {"--min-samples", "N", "a row is measured at least so often (-r)", "3"},
     [MAX_NOISE] = {"--max-noise", "PCT", "then it ends when the noise (1.4826 MAD / median) is below this", "2"},
     [MIN_TIME] = {"--min-time", "S", "but not before so many seconds", "0.5"},
     [TIMEOUT] = {"--timeout", "S", "and in any case after these", "60"},
-    [FORMAT] = {"--format", "F", "md, csv, json or jsonl", "md"},
+    [FORMAT] = {"--format", "F", "md, csv, json or jsonl (-o)", "md"},
+    [BACKEND] = {"--backend", "B", KVE_BACKEND_HELP, "auto"},
     [DTYPE] = {"--dtype", "T", "bf16 or f32: weights and KV cache", "bf16"},
     [THREADS] = {"--threads", "N", "0 = one per core", "0"},
 };
@@ -294,15 +312,13 @@ static kve_status run(const kve_flag *f, kve_opened *o)
     KVE_TRY(kve_flag_int(&f[LENGTH], 1, 1 << 24, &b.n));
     KVE_TRY(kve_flag_int(&f[FORKS], 1, CHUNK, &b.forks));
     KVE_TRY(kve_flag_int(&f[STEPS], 1, 4096, &b.steps));
-    KVE_TRY(kve_flag_int(&f[MIN_SAMPLES], 1, KVE_BENCH_SAMPLES, &b.rules.min_samples));
-    KVE_TRY(flag_num(&f[MAX_NOISE], 100, &b.rules.max_noise_pct));
-    KVE_TRY(flag_num(&f[MIN_TIME], 86400, &b.rules.min_time_s));
-    KVE_TRY(flag_num(&f[TIMEOUT], 86400, &b.rules.timeout_s));
+    KVE_TRY(kve_bench_rules_parse(&f[MIN_SAMPLES], &f[MAX_NOISE], &f[MIN_TIME], &f[TIMEOUT], &b.rules));
     KVE_TRY(kve_bench_format_parse(&f[FORMAT], &format));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, "plain", o));
+    KVE_TRY(kve_open_model(&(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, "plain", threads}, o));
     b.m = o->model;
-    KVE_TRY(kve_bench_table_open(o, format, f[DTYPE].value, threads, &b.table));
+    kve_bench_table_open(o->be, format, f[DTYPE].value, threads, &b.table);
+    KVE_TRY(kve_bench_table_model(&b.table, o->ck));
     kve_status st = run_engine(&b);
     if (st == KVE_OK)
         st = run_sweep(&b, o, &f[TASK], &f[LENGTH]);
@@ -310,23 +326,34 @@ static kve_status run(const kve_flag *f, kve_opened *o)
     return st;
 }
 
-kve_status kve_cmd_bench(int argc, char **argv)
+static kve_status bench_e2e(int argc, char **argv)
 {
-    static const char usage[] = "kveval bench e2e [flags]";
     kve_flag f[N_FLAGS];
-    bool help = argc == 1 && strcmp(argv[0], "--help") == 0;
+    bool help;
     kve_opened o = {0};
     memcpy(f, g_flags, sizeof f);
-    if (!help && (argc < 1 || strcmp(argv[0], "e2e") != 0))
-        return kve_fail(KVE_ERR_USAGE, "%s%s; there is one bench, e2e", argc ? "unknown: " : "which bench",
-                        argc ? argv[0] : "");
-    if (!help)
-        KVE_TRY(kve_flags_parse(argc - 1, argv + 1, f, N_FLAGS, &help));
+    KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
     if (help) {
-        kve_flags_print(usage, f, N_FLAGS);
+        kve_flags_print("kveval bench e2e [flags]", f, N_FLAGS);
         return KVE_OK;
     }
     kve_status st = run(f, &o);
     kve_close_model(&o);
     return st;
+}
+
+kve_status kve_cmd_bench(int argc, char **argv)
+{
+    if (argc >= 1 && strcmp(argv[0], "e2e") == 0)
+        return bench_e2e(argc - 1, argv + 1);
+    if (argc >= 1 && strcmp(argv[0], "kernels") == 0)
+        return kve_cmd_bench_kernels(argc - 1, argv + 1);
+    if (argc != 1 || strcmp(argv[0], "--help") != 0)
+        return kve_fail(KVE_ERR_USAGE, "%s%s; there are two benches, e2e and kernels",
+                        argc ? "unknown: " : "which bench", argc ? argv[0] : "");
+    printf("usage: kveval bench e2e|kernels [flags]\n"
+           "  e2e        what a model costs here: prefill, scoring, ranking, decoding, a whole sweep\n"
+           "  kernels    what each op costs here, against the copy bandwidth and the GEMM rate of the device\n"
+           "Each has --help.\n");
+    return KVE_OK;
 }

@@ -28,6 +28,8 @@ enum {
     THREADS,
     CHAT,
     DATA,
+    SHOTS,
+    SKIP_BAD,
     HAYSTACK,
     CHUNK_ROWS,
     MEMORY,
@@ -41,7 +43,8 @@ enum {
 
 static const kve_flag g_flags[N_FLAGS] = {
     [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
-    [TASK] = {"--task", "LIST", "ruler-4k, ruler-1k/vt, ruler (with --data), text:FILE", NULL},
+    [TASK] = {"--task", "LIST", "ruler-4k, ruler-1k/vt, text:FILE; with --data: boolq, mmlu, ... (kveval ls tasks)",
+              NULL},
     [POLICY] = {"--policy", "LIST", "policies, all (kveval ls policies), rankings:DIR (kveval rank)", "all"},
     [BUDGET] = {"--budget", "LIST", "tokens kept per layer and KV head, e.g. 128,256,512", NULL},
     [OUT] = {"--out", "DIR", "records, manifest and report; the same DIR resumes", NULL},
@@ -52,14 +55,17 @@ static const kve_flag g_flags[N_FLAGS] = {
     [RECENT] = {"--recent", "N", "last tokens that every policy keeps", "16"},
     [QUESTION] = {"--question", "in|out", "in: the question is prefilled too; out: it comes after the eviction", "in"},
     [REWARD] = {"--reward", NULL, "also measure the lost future attention", NULL},
-    [BACKEND] = {"--backend", "B", "auto or cpu", "auto"},
+    [BACKEND] = {"--backend", "B", KVE_BACKEND_HELP, "auto"},
     [DTYPE] = {"--dtype", "T", "bf16 or f32: weights and KV cache", "bf16"},
     [THREADS] = {"--threads", "N", "0 = one per core", "0"},
     [CHAT] = {"--chat", "FAMILY", "chat template; default: the model's own", NULL},
-    [DATA] = {"--data", "PATH", "task files (RULER rows; SQuAD, HotpotQA for qa_1, qa_2)", NULL},
+    [DATA] = {"--data", "PATH", "task files: a file, or a folder that is searched for each task's", NULL},
+    [SHOTS] = {"--shots", "N", "examples before each item with choices; default: mmlu 5, others 0", NULL},
+    [SKIP_BAD] = {"--skip-bad", NULL, "count bad rows of task files in the manifest instead of stopping", NULL},
     [HAYSTACK] = {"--haystack", "FILE", "essay text for RULER; default: built in", NULL},
     [CHUNK_ROWS] = {"--chunk", "N", "rows of one forward pass; changes speed, not results", "512"},
-    [MEMORY] = {"--fork-mib", "N", "ranked caches and forks that may live at once", "1024"},
+    [MEMORY] = {"--fork-mib", "N", "for ranked caches and forks at once; 0 = half of what is free (cpu: 1024 at most)",
+                "0"},
     [RETRY] = {"--retry-failed", NULL, "run failed cells again", NULL},
     [LOG_SAMPLES] = {"--log-samples", NULL,
                      "also write DIR/samples: every prompt, its token ids and the template's hash", NULL},
@@ -78,16 +84,31 @@ static void on_signal(int sig)
 
 static kve_status eval_options(const kve_flag *f, kve_eval_options *out)
 {
-    int32_t seed, mib;
+    int32_t seed;
     *out = (kve_eval_options){.reward = f[REWARD].value != NULL};
     KVE_TRY(kve_setup_question(&f[QUESTION], &out->question_in));
     KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &out->sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &out->recent));
     KVE_TRY(kve_flag_int(&f[CHUNK_ROWS], 64, 1 << 16, &out->chunk));
-    KVE_TRY(kve_flag_int(&f[MEMORY], 1, 1 << 20, &mib));
     out->seed = (uint64_t)seed;
-    out->fork_bytes = (size_t)mib << 20;
+    return KVE_OK;
+}
+
+/* What the model leaves is shared by the context, the forward pass's scratch, and the forks. */
+static kve_status fork_bytes(const kve_flag *flag, kve_backend *be, size_t *out)
+{
+    const size_t most_on_cpu = (size_t)1 << 30;
+    int32_t mib;
+    size_t free_bytes;
+    KVE_TRY(kve_flag_int(flag, 0, 1 << 20, &mib));
+    *out = (size_t)mib << 20;
+    if (mib > 0)
+        return KVE_OK;
+    KVE_TRY(be->vt->free_bytes(be, &free_bytes));
+    *out = free_bytes / 2;
+    if (strcmp(be->vt->name, "cpu") == 0 && *out > most_on_cpu)
+        *out = most_on_cpu;
     return KVE_OK;
 }
 
@@ -156,16 +177,20 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
                            f[DATA].value,
                            f[HAYSTACK].value,
                            f[CHAT].value,
-                           f[REWARD].value != NULL};
+                           f[SHOTS].value,
+                           f[REWARD].value != NULL,
+                           0};
     KVE_TRY(kve_setup_policies(f[POLICY].value, s));
     KVE_TRY(kve_setup_budgets(f[BUDGET].value, s));
     KVE_TRY(eval_options(f, &opt));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    if (strcmp(f[BACKEND].value, "auto") != 0 && strcmp(f[BACKEND].value, "cpu") != 0)
-        return kve_fail(KVE_ERR_USAGE, "--backend: '%s' is not built in; use auto or cpu", f[BACKEND].value);
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, o));
-    KVE_TRY(
-        kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK]}, o, s));
+    KVE_TRY(kve_open_model(
+        &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, o));
+    KVE_TRY(fork_bytes(&f[MEMORY], o->be, &opt.fork_bytes));
+    KVE_TRY(kve_setup_tasks(
+        &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], &f[SHOTS], &f[SKIP_BAD]},
+        o, s));
+    facts.n_bad_rows = s->data.n_bad_rows;
     if (f[DRY_RUN].value)
         return kve_eval_plan(o, s, &opt);
     KVE_TRY(kve_setup_manifest(f[OUT].value, o, &facts));

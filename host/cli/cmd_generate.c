@@ -95,7 +95,7 @@ static kve_status tokenize_prompt(const kve_opened *o, const char *prompt, job *
 
 kve_status kve_cmd_generate(int argc, char **argv)
 {
-    enum { MODEL, PROMPT, POLICY, BUDGET, NEW, SINK, RECENT, DTYPE, THREADS, CHAT, N_FLAGS };
+    enum { MODEL, PROMPT, POLICY, BUDGET, NEW, SINK, RECENT, BACKEND, DTYPE, THREADS, CHAT, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
                            {"--prompt", "TEXT", "the user's message", NULL},
                            {"--policy", "P", "eviction policy (kveval ls policies)", "full"},
@@ -103,6 +103,7 @@ kve_status kve_cmd_generate(int argc, char **argv)
                            {"--max-new", "N", "tokens to generate at the most", "128"},
                            {"--sink", "N", "first tokens always kept", "4"},
                            {"--recent", "N", "last tokens always kept", "16"},
+                           {"--backend", "B", KVE_BACKEND_HELP, "auto"},
                            {"--dtype", "T", "bf16 or f32", "bf16"},
                            {"--threads", "N", "0 = one per core", "0"},
                            {"--chat", "NAME", "template family instead of the model's own (plain, chatml, ...)", NULL}};
@@ -121,7 +122,8 @@ kve_status kve_cmd_generate(int argc, char **argv)
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &j.sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &j.recent));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, &o));
+    KVE_TRY(kve_open_model(
+        &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o));
     kve_status st = tokenize_prompt(&o, f[PROMPT].value, &j);
     if (st == KVE_OK)
         st = run(&o, &j);

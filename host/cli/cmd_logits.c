@@ -139,10 +139,11 @@ static kve_status tokenize_file(const kve_opened *o, const char *path, int32_t l
 
 kve_status kve_cmd_logits(int argc, char **argv)
 {
-    enum { MODEL, FILE_IN, OUT, DTYPE, THREADS, CHUNK, LAST, N_FLAGS };
+    enum { MODEL, FILE_IN, OUT, BACKEND, DTYPE, THREADS, CHUNK, LAST, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
                            {"--prompt-file", "F", "plain text in UTF-8", NULL},
                            {"--out", "F", "the .npy file: float32 [positions][vocabulary]", NULL},
+                           {"--backend", "B", KVE_BACKEND_HELP, "auto"},
                            {"--dtype", "T", "bf16 or f32", "f32"},
                            {"--threads", "N", "0 = one per core", "0"},
                            {"--chunk", "N", "tokens of one forward pass", "512"},
@@ -159,7 +160,8 @@ kve_status kve_cmd_logits(int argc, char **argv)
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     KVE_TRY(kve_flag_int(&f[CHUNK], 1, MAX_CHUNK, &j.chunk));
     KVE_TRY(kve_flag_int(&f[LAST], 0, 1 << 24, &last));
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, "plain", &o));
+    KVE_TRY(
+        kve_open_model(&(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, "plain", threads}, &o));
     j.m = o.model;
     j.path = f[OUT].value;
     kve_status st = tokenize_file(&o, f[FILE_IN].value, last, &j);

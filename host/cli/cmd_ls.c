@@ -45,6 +45,8 @@ static kve_status ls_tasks(listing *l)
         row(l, (const char *[]){name, qa ? "one of them; needs --data" : "one of them"});
     }
     row(l, (const char *[]){"ruler", "ready-made RULER rows (validation.jsonl) from --data"});
+    for (size_t i = 0; i < kve_file_task_count(); i++)
+        row(l, (const char *[]){kve_file_task_name(i), kve_file_task_about(i)});
     row(l, (const char *[]){"text:FILE", "perplexity over windows of a text"});
     return KVE_OK;
 }
@@ -80,12 +82,17 @@ static kve_status ls_models(listing *l)
 static kve_status ls_devices(listing *l)
 {
     static const char *const COLUMNS[] = {"backend", "device", NULL};
-    kve_backend_options opt = {0};
-    kve_backend *be = NULL;
+    static const char *const NAMES[] = {"cpu", "cuda"};
     l->columns = COLUMNS;
-    KVE_TRY(kve_cpu_open(&opt, &be));
-    row(l, (const char *[]){"cpu", be->vt->describe(be)});
-    be->vt->close(be);
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        kve_backend *be = NULL;
+        kve_status st = kve_open_backend(NAMES[i], 0, &be);
+        if (st != KVE_OK && (st != KVE_ERR_USAGE || strcmp(NAMES[i], "cpu") == 0))
+            return st;
+        row(l, (const char *[]){NAMES[i], be ? be->vt->describe(be) : kve_diag()});
+        if (be)
+            be->vt->close(be);
+    }
     return KVE_OK;
 }
 

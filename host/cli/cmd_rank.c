@@ -60,7 +60,7 @@ static kve_status check_needs(const kve_trace *t, const kve_policy *p)
     return KVE_OK;
 }
 
-enum { TRACE, POLICY, OUT, SINK, RECENT, SEED, THREADS, N_FLAGS };
+enum { TRACE, POLICY, OUT, SINK, RECENT, SEED, BACKEND, THREADS, N_FLAGS };
 
 static kve_status run(kve_backend *be, const kve_flag *f, const kve_policy *p, kve_scoring *scoring)
 {
@@ -92,12 +92,12 @@ kve_status kve_cmd_rank(int argc, char **argv)
         {"--sink", "N", "first tokens ranked ahead of all others", "4"},
         {"--recent", "N", "last tokens ranked next, the newest first", "16"},
         {"--seed", "N", "of the random policy", "42"},
+        {"--backend", "B", KVE_BACKEND_HELP, "auto"},
         {"--threads", "N", "0 = one per core", "0"}};
     const kve_policy *p;
     kve_scoring scoring = {0};
-    kve_backend_options opt = {0};
     kve_backend *be = NULL;
-    int32_t seed;
+    int32_t seed, threads;
     bool help;
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
     if (help) {
@@ -111,9 +111,9 @@ kve_status kve_cmd_rank(int argc, char **argv)
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &scoring.sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &scoring.recent));
     KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
-    KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &opt.threads));
+    KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     scoring.seed = (uint64_t)seed;
-    KVE_TRY(kve_cpu_open(&opt, &be));
+    KVE_TRY(kve_open_backend(f[BACKEND].value, threads, &be));
     kve_status st = run(be, f, p, &scoring);
     be->vt->close(be);
     return st;

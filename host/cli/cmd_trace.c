@@ -71,6 +71,7 @@ enum {
     WINDOW,
     SEED,
     QUESTION,
+    BACKEND,
     DTYPE,
     THREADS,
     CHAT,
@@ -90,6 +91,7 @@ static const kve_flag g_flags[N_FLAGS] = {
     [WINDOW] = {"--window", "N", "text tasks: tokens of a window, 3/4 of it prefilled", "4096"},
     [SEED] = {"--seed", "N", "of generated samples", "42"},
     [QUESTION] = {"--question", "in|out", "in: the question is prefilled too; out: it belongs to the future", "in"},
+    [BACKEND] = {"--backend", "B", KVE_BACKEND_HELP, "auto"},
     [DTYPE] = {"--dtype", "T", "bf16 or f32: weights and KV cache", "bf16"},
     [THREADS] = {"--threads", "N", "0 = one per core", "0"},
     [CHAT] = {"--chat", "FAMILY", "chat template; default: the model's own", NULL},
@@ -108,8 +110,8 @@ static kve_status run(const kve_flag *f, const kve_opened *o, kve_eval_setup *s,
     KVE_TRY(kve_setup_question(&f[QUESTION], &opt.question_in));
     KVE_TRY(kve_checkpoint_sha256(o->ck, sha));
     if (f[TASK].value)
-        KVE_TRY(kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK]},
-                                o, s));
+        KVE_TRY(kve_setup_tasks(
+            &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], NULL, NULL}, o, s));
     KVE_TRY(kve_evaluator_open(o->model, o->tk, &o->chat, &opt, &e));
     kve_status st = f[TASK].value ? trace_tasks(e, s, &j) : trace_text(e, f[PROMPT_FILE].value, max_new, &j);
     kve_evaluator_close(e);
@@ -133,7 +135,8 @@ kve_status kve_cmd_trace(int argc, char **argv)
         return kve_fail(KVE_ERR_USAGE, "--out and either --prompt-file or --task are needed");
     KVE_TRY(kve_flag_int(&f[MAX_NEW], 1, 1 << 16, &max_new));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    KVE_TRY(kve_open_model(f[MODEL].value, f[DTYPE].value, threads, f[CHAT].value, &o));
+    KVE_TRY(kve_open_model(
+        &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o));
     kve_status st = run(f, &o, &s, max_new);
     kve_eval_setup_free(&s);
     kve_close_model(&o);

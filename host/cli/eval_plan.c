@@ -35,9 +35,13 @@ static kve_status plan_task(plan *p, size_t dataset)
     KVE_TRY(first_prompt(p, dataset, &sample, &prompt));
     int32_t n = (int32_t)prompt.context.len, tail = (int32_t)prompt.tail.len;
     int64_t fresh = sample.metric == KVE_METRIC_NLL ? 0 : sample.max_new_tokens;
-    printf("  %-28s %5zu samples; the first: %d tokens before the cut, %d after it, %" PRId64
-           " generated at the most\n",
-           d->name, d->n_samples, n, tail, fresh);
+    printf("  %-28s %5zu samples; the first: %d tokens before the cut, %d after it, ", d->name, d->n_samples, n, tail);
+    if (sample.n_choices)
+        printf("then one of %zu choices\n", sample.n_choices);
+    else
+        printf("%" PRId64 " generated at the most\n", fresh);
+    for (size_t c = 0; c < prompt.n_choices; c++)
+        fresh = (int64_t)prompt.choices[c].len > fresh ? (int64_t)prompt.choices[c].len : fresh;
     p->samples += (int64_t)d->n_samples;
     p->prefill_tokens += n * (int64_t)d->n_samples;
     p->longest = n > p->longest ? n : p->longest;

@@ -19,22 +19,6 @@ void kve_eval_setup_free(kve_eval_setup *s)
     *s = (kve_eval_setup){0};
 }
 
-/* Calls f for every item of a comma-separated list; an empty item is an error. */
-typedef kve_status (*item_fn)(void *ctx, const char *item);
-static kve_status for_each(const char *flag, const char *list, item_fn f, void *ctx)
-{
-    char *copy = NULL, *rest;
-    KVE_TRY(kve_strndup(list, strlen(list), &copy));
-    kve_status st = KVE_OK;
-    rest = copy;
-    for (char *item; st == KVE_OK && (item = strsep(&rest, ",")) != NULL;)
-        st = *item ? f(ctx, item)
-                   : kve_fail(KVE_ERR_USAGE, "%s: '%s' has an empty item; write names with one comma between them",
-                              flag, list);
-    free(copy);
-    return st;
-}
-
 static kve_status add_policy(kve_eval_setup *s, const kve_policy *p)
 {
     for (size_t i = 0; i < s->n_policies; i++)
@@ -64,7 +48,7 @@ static kve_status policy_item(void *ctx, const char *item)
 
 kve_status kve_setup_policies(const char *list, kve_eval_setup *s)
 {
-    return for_each("--policy", list, policy_item, s);
+    return kve_flag_each("--policy", list, policy_item, s);
 }
 
 static kve_status budget_item(void *ctx, const char *item)
@@ -89,7 +73,7 @@ static int ascending(const void *a, const void *b)
 
 kve_status kve_setup_budgets(const char *list, kve_eval_setup *s)
 {
-    KVE_TRY(for_each("--budget", list, budget_item, s));
+    KVE_TRY(kve_flag_each("--budget", list, budget_item, s));
     qsort(s->budgets, s->n_budgets, sizeof *s->budgets, ascending);
     return KVE_OK;
 }
@@ -112,6 +96,7 @@ static kve_status task_item(void *ctx, const char *item)
             kve_dataset_close(one.items[i]);
     }
     one.n = 0; /* they belong to the setup now */
+    t->s->data.n_bad_rows += one.n_bad_rows;
     for (size_t i = 0; i < one.n_skipped && st == KVE_OK; i++) {
         kve_warn("%s is left out: %s", one.skipped[i].name, one.skipped[i].reason);
         st = kve_dataset_list_skip(&t->s->data, one.skipped[i].name, one.skipped[i].reason);
@@ -122,7 +107,7 @@ static kve_status task_item(void *ctx, const char *item)
 
 static kve_status task_options(const kve_task_flags *f, const kve_opened *o, kve_task_options *out)
 {
-    int32_t samples, window, seed;
+    int32_t samples, window, seed, shots;
     *out = (kve_task_options){
         .tokens = kve_prompt_token_fns(o->tk), .data_path = f->data->value, .haystack_path = f->haystack->value};
     KVE_TRY(kve_flag_int(f->samples, 0, 1 << 24, &samples));
@@ -131,6 +116,13 @@ static kve_status task_options(const kve_task_flags *f, const kve_opened *o, kve
     out->n_samples = (size_t)samples;
     out->window_tok = (size_t)window;
     out->seed = (uint64_t)seed;
+    out->skip_bad = f->skip_bad && f->skip_bad->value;
+    out->has_shots = f->shots && f->shots->value;
+    if (out->has_shots) {
+        KVE_TRY(kve_flag_int(f->shots, 0, 1024, &shots));
+        out->shots = (size_t)shots;
+    }
+    KVE_TRY(kve_prompt_turn_overhead(o->tk, &o->chat, &out->turn_tok));
     return kve_prompt_overhead(o->tk, &o->chat, &out->overhead_tok);
 }
 
@@ -139,7 +131,7 @@ kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eva
     kve_task_options options;
     KVE_TRY(task_options(f, o, &options));
     task_ctx ctx = {s, &options};
-    KVE_TRY(for_each("--task", f->task->value, task_item, &ctx));
+    KVE_TRY(kve_flag_each("--task", f->task->value, task_item, &ctx));
     for (size_t i = 0; i < s->data.n; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(s->data.items[i]->name, s->data.items[j]->name) == 0)
@@ -209,9 +201,10 @@ static kve_status hash_input(const char *path, char hex[KVE_SHA256_HEX])
 kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *f)
 {
     kve_str command = {0};
-    char sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX], hay_sha[KVE_SHA256_HEX], cpu[128];
+    char bad_rows[24], sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX], hay_sha[KVE_SHA256_HEX], cpu[128];
     const kve_vocab *v = kve_checkpoint_vocab(o->ck);
     cpu_model(cpu, sizeof cpu);
+    snprintf(bad_rows, sizeof bad_rows, "%zu", f->n_bad_rows);
     kve_status st = kve_checkpoint_sha256(o->ck, sha);
     if (st == KVE_OK)
         st = hash_input(f->data, data_sha);
@@ -229,7 +222,7 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"chat_family", kve_chat_family_name(o->chat.family), true},
         {"chat_template_sha256", o->chat.sha256, true},
         {"add_bos", v->add_bos ? "yes" : "no", true},
-        {"backend", "cpu", false},
+        {"backend", o->be->vt->name, true},
         {"device", o->be->vt->describe(o->be), false},
         {"hardware", cpu, false},
         {"dtype", f->dtype, true},
@@ -239,6 +232,8 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"question", f->question, true},
         {"reward", f->reward ? "yes" : "no", true},
         {"window", f->window, true},
+        {"shots", f->shots, true},
+        {"skipped_bad_rows", f->n_bad_rows ? bad_rows : NULL, false},
         {"data", f->data, false},
         {"haystack", f->haystack, false},
         {"chat", f->chat, false},

@@ -26,6 +26,7 @@ kve_status kve_setup_budgets(const char *list, kve_eval_setup *s);
 /* "ruler-1k,text:book.txt": opens every task; what had to be left out is said on stderr. */
 typedef struct kve_task_flags {
     const kve_flag *task, *samples, *window, *seed, *data, *haystack;
+    const kve_flag *shots, *skip_bad; /* NULL: the task's standard number; bad rows are an error */
 } kve_task_flags;
 kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eval_setup *s);
 /* "in" | "out". */
@@ -43,8 +44,9 @@ typedef struct kve_run_facts {
     int argc;
     char **argv;
     const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack,
-        *chat;
+        *chat, *shots;
     bool reward;
+    size_t n_bad_rows; /* left out by --skip-bad */
 } kve_run_facts;
 kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *facts);
 

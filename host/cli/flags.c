@@ -16,8 +16,8 @@ static bool same_flag(const char *a, const char *b)
 
 static bool is_named(const kve_flag *flag, const char *text)
 {
-    /* the names that other harnesses taught */
-    static const char *const ALIASES[][2] = {{"--limit", "--samples"}};
+    /* the names that other harnesses and benches taught */
+    static const char *const ALIASES[][2] = {{"--limit", "--samples"}, {"-o", "--format"}, {"-r", "--min-samples"}};
     for (size_t i = 0; i < sizeof ALIASES / sizeof *ALIASES; i++)
         if (same_flag(text, ALIASES[i][0]))
             text = ALIASES[i][1];
@@ -65,4 +65,26 @@ kve_status kve_flag_int(const kve_flag *flag, long low, long high, int32_t *out)
                         high);
     *out = (int32_t)v;
     return KVE_OK;
+}
+
+kve_status kve_flag_dtype(const kve_flag *flag, kve_dtype *out)
+{
+    *out = strcmp(flag->value, "f32") == 0 ? KVE_F32 : KVE_BF16;
+    if (*out == KVE_F32 || strcmp(flag->value, "bf16") == 0)
+        return KVE_OK;
+    return kve_fail(KVE_ERR_USAGE, "%s: '%s' is unknown; use bf16 or f32", flag->name, flag->value);
+}
+
+kve_status kve_flag_each(const char *flag, const char *list, kve_flag_item f, void *ctx)
+{
+    char *copy = NULL, *rest;
+    KVE_TRY(kve_strndup(list, strlen(list), &copy));
+    kve_status st = KVE_OK;
+    rest = copy;
+    for (char *item; st == KVE_OK && (item = strsep(&rest, ",")) != NULL;)
+        st = *item ? f(ctx, item)
+                   : kve_fail(KVE_ERR_USAGE, "%s: '%s' has an empty item; write names with one comma between them",
+                              flag, list);
+    free(copy);
+    return st;
 }

@@ -19,22 +19,21 @@ static kve_status open_text(kve_opened *o, const char *chat)
     return st;
 }
 
-static kve_status open_parts(const char *path, kve_dtype dtype, int32_t threads, const char *chat, kve_opened *o)
+static kve_status open_parts(const kve_open_options *opt, kve_dtype dtype, kve_opened *o)
 {
-    kve_backend_options opt = {.threads = threads};
-    KVE_TRY(kve_checkpoint_open(path, &o->ck));
-    KVE_TRY(open_text(o, chat));
-    KVE_TRY(kve_cpu_open(&opt, &o->be));
+    KVE_TRY(kve_checkpoint_open(opt->model, &o->ck));
+    KVE_TRY(open_text(o, opt->chat));
+    KVE_TRY(kve_open_backend(opt->backend, opt->threads, &o->be));
     return kve_model_load(o->be, o->ck, dtype, &o->model);
 }
 
-kve_status kve_open_model(const char *path, const char *dtype, int32_t threads, const char *chat, kve_opened *out)
+kve_status kve_open_model(const kve_open_options *opt, kve_opened *out)
 {
-    bool f32 = strcmp(dtype, "f32") == 0;
-    if (!f32 && strcmp(dtype, "bf16") != 0)
-        return kve_fail(KVE_ERR_USAGE, "--dtype: '%s' is unknown; use bf16 or f32", dtype);
+    const kve_flag flag = {.name = "--dtype", .value = opt->dtype};
+    kve_dtype dtype;
+    KVE_TRY(kve_flag_dtype(&flag, &dtype));
     *out = (kve_opened){0};
-    kve_status st = open_parts(path, f32 ? KVE_F32 : KVE_BF16, threads, chat, out);
+    kve_status st = open_parts(opt, dtype, out);
     if (st != KVE_OK)
         kve_close_model(out);
     return st;

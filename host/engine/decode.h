@@ -1,4 +1,5 @@
-/* Greedy decoding of all forks of a batch together, after the same tail of tokens was given to each. */
+/* Greedy decoding of all forks of a batch together, after the same tail of tokens was given to each; and the scoring of
+ * tails. */
 #ifndef KVE_ENGINE_DECODE_H
 #define KVE_ENGINE_DECODE_H
 
@@ -11,7 +12,17 @@
 kve_status kve_decode_greedy(kve_session *s, const kve_model *m, kve_batch *b, const int32_t *tail, int32_t n_tail,
                              int32_t max_new, int32_t chunk, kve_capture *capture, int32_t *out, int32_t *n_out);
 
-/* Extends every fork by the same tail[0 .. n_tail-1] and scores it: nll[x][i] = -log p(tail[i + 1]) given everything
+/* What one fork is fed: n >= 1 tokens; nll: host [n - 1] for -log p(ids[i + 1]) given everything before. */
+typedef struct kve_tail {
+    const int32_t *ids;
+    int32_t n;
+    float *nll;
+} kve_tail;
+
+/* Extends every fork x by tails[x] and scores it. Capture as above; a fork's tail needs n rows. */
+kve_status kve_score_tails(kve_session *s, kve_batch *b, const kve_tail *tails, int32_t chunk, kve_capture *capture);
+
+/* The same with one tail[0 .. n_tail-1] for all: nll[x][i] = -log p(tail[i + 1]) given everything
  * before, host [X][n_tail - 1]. n_tail >= 1; the rest as above, without the max_new rows. */
 kve_status kve_teacher_force(kve_session *s, kve_batch *b, const int32_t *tail, int32_t n_tail, int32_t chunk,
                              kve_capture *capture, float *nll);

@@ -17,6 +17,9 @@ typedef struct kve_context {
     int32_t W;       /* min(n, KVE_WINDOW) */
 } kve_context;
 
+/* The device memory of a context of cap rows. */
+size_t kve_context_bytes(const kve_shape *s, kve_dtype dtype, int32_t cap);
+
 enum { KVE_WINDOW = 64 }; /* SnapKV's; TOVA takes the last of them */
 
 kve_status kve_context_alloc(const kve_model *m, int32_t cap, kve_context *out);

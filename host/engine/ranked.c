@@ -48,9 +48,17 @@ kve_status kve_ranked_make(const kve_model *m, const kve_context *ctx, const flo
     KVE_TRY(m->be->vt->alloc(m->be, (size_t)s->L * (size_t)s->Hkv * (size_t)r.n * sizeof *r.order, &r.order));
     KVE_TRY_GOTO(st, kve_kv_alloc(m, r.b_max, &r.kv), fail);
     int64_t t0 = kve_now_us();
-    KVE_TRY_GOTO(st, rank_all(m, scores, sink, recent, &r), fail);
+    kve_range_push(m->be, "ranking");
+    st = rank_all(m, scores, sink, recent, &r);
+    kve_range_pop(m->be);
+    if (st != KVE_OK)
+        goto fail;
     int64_t t1 = kve_now_us();
-    KVE_TRY_GOTO(st, gather_all(m, ctx, &r), fail);
+    kve_range_push(m->be, "compaction");
+    st = gather_all(m, ctx, &r);
+    kve_range_pop(m->be);
+    if (st != KVE_OK)
+        goto fail;
     r.rank_us = t1 - t0;
     r.compact_us = kve_now_us() - t1;
     *out = r;

@@ -17,6 +17,8 @@ typedef struct kve_session_options {
  * class). KVE_ERR_USAGE when max_positions exceeds the model's context or its sliding window. */
 kve_status kve_session_open(const kve_model *m, const kve_session_options *opt, kve_session **out);
 void kve_session_close(kve_session *s);
+/* The device memory that an open session takes. */
+size_t kve_session_bytes(const kve_shape *d, const kve_session_options *opt);
 
 /* Fills ctx (allocated with cap >= n) with the keys and values of ids[0 .. n-1]; exact causal attention. The last
  * KVE_WINDOW tokens are a chunk of their own, so that their queries land in ctx->q_window without a copy. n >= 1. */

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { HEADER_BYTES = 64 }; /* in front of every allocation: its size, and the 64-byte alignment kept */
 
@@ -77,7 +78,60 @@ static size_t cpu_bytes_in_use(kve_backend *be)
     return atomic_load(&cpu_of(be)->bytes);
 }
 
+static kve_status cpu_free_bytes(kve_backend *be, size_t *out)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/meminfo", "r");
+    (void)be;
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        continue;
+    if (f)
+        fclose(f);
+    if (kib == 0)
+        return kve_fail(KVE_ERR_FILE, "/proc/meminfo: no line MemAvailable; how much memory is free is not known");
+    *out = (size_t)kib << 10;
+    return KVE_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static kve_status cpu_timer_start(kve_backend *be)
+{
+    cpu_of(be)->timer_ns = now_ns();
+    return KVE_OK;
+}
+
+static kve_status cpu_timer_stop(kve_backend *be, double *out_us)
+{
+    *out_us = (double)(now_ns() - cpu_of(be)->timer_ns) * 1e-3;
+    return KVE_OK;
+}
+
+/* What this processor's kernel lists: sysconf may tell of a whole machine, of which a guest has a part. */
+static size_t cpu_cache_bytes(kve_backend *be)
+{
+    size_t kib = 0;
+    (void)be;
+    for (int level = 3; level >= 2 && kib == 0; level--) {
+        char path[64];
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", level);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%zuK", &kib) != 1)
+            kib = 0;
+        if (f)
+            fclose(f);
+    }
+    return kib ? kib << 10 : (size_t)32 << 20;
+}
+
 static const kve_backend_vt g_vt = {
+    .name = "cpu",
     .close = cpu_close,
     .describe = cpu_describe,
     .alloc = cpu_alloc,
@@ -87,6 +141,10 @@ static const kve_backend_vt g_vt = {
     .copy = cpu_copy,
     .sync = cpu_sync,
     .bytes_in_use = cpu_bytes_in_use,
+    .free_bytes = cpu_free_bytes,
+    .timer_start = cpu_timer_start,
+    .timer_stop = cpu_timer_stop,
+    .cache_bytes = cpu_cache_bytes,
     .weight_create = cpu_weight_create,
     .weight_fill = cpu_weight_fill,
     .weight_seal = cpu_weight_seal,
@@ -100,10 +158,12 @@ static const kve_backend_vt g_vt = {
     .glu = cpu_glu,
     .nll = cpu_nll,
     .argmax = cpu_argmax,
+    .advance = cpu_advance,
     .attention_window = cpu_attention_window,
     .pool_group = cpu_pool_group,
     .future_importance = cpu_future_importance,
     .row_stat = cpu_row_stat,
+    .kvp_score = cpu_kvp_score,
     .rank = cpu_rank,
     .gather = cpu_gather,
     .compact = cpu_compact,

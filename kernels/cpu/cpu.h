@@ -22,6 +22,7 @@ typedef struct cpu_backend {
     size_t x_packed_bytes;
     char *scratch; /* [threads][scratch_bytes]: private memory of the workers during one op */
     size_t scratch_bytes;
+    int64_t timer_ns; /* when the stretch that is being timed began */
     char text[96];
 } cpu_backend;
 
@@ -127,10 +128,12 @@ kve_status cpu_attention_fork(kve_backend *be, const kve_attention_fork_params *
 kve_status cpu_glu(kve_backend *be, const kve_glu_params *p);
 kve_status cpu_nll(kve_backend *be, const kve_nll_params *p);
 kve_status cpu_argmax(kve_backend *be, const kve_argmax_params *p);
+kve_status cpu_advance(kve_backend *be, const kve_advance_params *p);
 kve_status cpu_attention_window(kve_backend *be, const kve_attention_window_params *p);
 kve_status cpu_pool_group(kve_backend *be, const kve_pool_group_params *p);
 kve_status cpu_future_importance(kve_backend *be, const kve_future_importance_params *p);
 kve_status cpu_row_stat(kve_backend *be, const kve_row_stat_params *p);
+kve_status cpu_kvp_score(kve_backend *be, const kve_kvp_score_params *p);
 kve_status cpu_rank(kve_backend *be, const kve_rank_params *p);
 kve_status cpu_gather(kve_backend *be, const kve_gather_params *p);
 kve_status cpu_compact(kve_backend *be, const kve_compact_params *p);

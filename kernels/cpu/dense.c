@@ -143,3 +143,20 @@ kve_status cpu_argmax(kve_backend *be, const kve_argmax_params *p)
     cpu_parallel_for(cpu_of(be), p->T, argmax_row, (void *)(uintptr_t)p);
     return KVE_OK;
 }
+
+kve_status cpu_advance(kve_backend *be, const kve_advance_params *p)
+{
+    (void)be;
+    if (p->T == 0)
+        return KVE_OK;
+    int32_t *log = p->log + (size_t)*p->n_logged * (size_t)p->T;
+    for (int32_t t = 0; t < p->T; t++) {
+        log[t] = p->next[t];
+        p->ids[t] = p->next[t] < 0 ? 0 : p->next[t];
+        p->pos_of[t]++;
+        p->index_of[t]++;
+        p->tail_len[p->slot_of[t]]++;
+    }
+    ++*p->n_logged;
+    return KVE_OK;
+}

@@ -33,7 +33,7 @@ __device__ static int32_t sees_ctx(const scores &x, int32_t t)
 }
 
 /* The row's maximum, then its sum: scores are computed twice instead of being kept. */
-static __global__ void statistics_kernel(scores x)
+static __global__ void __launch_bounds__(THREADS) statistics_kernel(scores x)
 {
     __shared__ float slots[WARP];
     int32_t t = blockIdx.x, head = blockIdx.y, h = head / x.G;
@@ -89,7 +89,7 @@ __device__ static float collect(const scores &x, int32_t h, int32_t g0, int32_t 
     return acc;
 }
 
-static __global__ void collect_kernel(scores x)
+static __global__ void __launch_bounds__(THREADS) collect_kernel(scores x)
 {
     KVE_DYN_SHARED(float, keys); /* [KEYS][D + 1] */
     __shared__ float part[WARPS][KEYS];
@@ -150,7 +150,7 @@ kve_status cuda_future_importance(kve_backend *be, const kve_future_importance_p
     return run(cuda_of(be), x);
 }
 
-static __global__ void pool_group_kernel(kve_pool_group_params p)
+static __global__ void __launch_bounds__(THREADS) pool_group_kernel(kve_pool_group_params p)
 {
     int32_t j = blockIdx.x * THREADS + threadIdx.x, h = blockIdx.y;
     int32_t G = p.all_heads ? p.Hq : p.Hq / p.Hkv, first = p.all_heads ? 0 : h * G;

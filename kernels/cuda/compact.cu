@@ -8,7 +8,7 @@
 enum { THREADS = 256, ROWS = 8, TILE_BYTES = 32 * 1024 };
 
 /* Both kernels exist for 16-byte and for 2-byte words; `words` are those of one row. */
-template <class W> static __global__ void gather_kernel(kve_gather_params p, int32_t words)
+template <class W> static __global__ void __launch_bounds__(THREADS) gather_kernel(kve_gather_params p, int32_t words)
 {
     int32_t h = blockIdx.y;
     const int32_t *order = p.order + static_cast<size_t>(h) * p.order_stride;
@@ -46,7 +46,7 @@ template <> __device__ uint16_t all_bits<uint16_t>()
     return 0xffff;
 }
 
-template <class W> static __global__ void compact_kernel(kve_compact_params p, int32_t words)
+template <class W> static __global__ void __launch_bounds__(THREADS) compact_kernel(kve_compact_params p, int32_t words)
 {
     KVE_DYN_SHARED(W, tile);
     int32_t h = blockIdx.x, kept = p.keep_len[h], rows_in_tile = static_cast<int32_t>(TILE_BYTES / (words * sizeof(W)));

@@ -18,6 +18,8 @@ struct cuda_backend {
     size_t bytes;  /* of live allocations and weights */
     void *scratch; /* device memory of one op; grown, never shrunk */
     size_t scratch_bytes;
+    cudaEvent_t timer[2];
+    size_t cache_bytes; /* of the L2 */
     int n_processors;
     char text[320];
 };
@@ -60,10 +62,12 @@ kve_status cuda_attention_fork(kve_backend *be, const kve_attention_fork_params 
 kve_status cuda_glu(kve_backend *be, const kve_glu_params *p);
 kve_status cuda_nll(kve_backend *be, const kve_nll_params *p);
 kve_status cuda_argmax(kve_backend *be, const kve_argmax_params *p);
+kve_status cuda_advance(kve_backend *be, const kve_advance_params *p);
 kve_status cuda_attention_window(kve_backend *be, const kve_attention_window_params *p);
 kve_status cuda_pool_group(kve_backend *be, const kve_pool_group_params *p);
 kve_status cuda_future_importance(kve_backend *be, const kve_future_importance_params *p);
 kve_status cuda_row_stat(kve_backend *be, const kve_row_stat_params *p);
+kve_status cuda_kvp_score(kve_backend *be, const kve_kvp_score_params *p);
 kve_status cuda_rank(kve_backend *be, const kve_rank_params *p);
 kve_status cuda_gather(kve_backend *be, const kve_gather_params *p);
 kve_status cuda_compact(kve_backend *be, const kve_compact_params *p);

@@ -6,7 +6,7 @@
 
 enum { THREADS = 256 };
 
-static __global__ void embed_kernel(kve_embed_params p, const void *table, kve_dtype dtype)
+static __global__ void __launch_bounds__(THREADS) embed_kernel(kve_embed_params p, const void *table, kve_dtype dtype)
 {
     size_t t = blockIdx.x, row = static_cast<size_t>(p.ids[t]) * p.E;
     for (int32_t i = threadIdx.x; i < p.E; i += blockDim.x)
@@ -24,7 +24,7 @@ kve_status cuda_embed(kve_backend *be, const kve_embed_params *p)
 }
 
 /* The sum of squares in double, as on the CPU: E is small against the bandwidth that the row costs. */
-static __global__ void rmsnorm_kernel(kve_rmsnorm_params p)
+static __global__ void __launch_bounds__(THREADS) rmsnorm_kernel(kve_rmsnorm_params p)
 {
     __shared__ double slots[WARP];
     const float *x = p.x + static_cast<size_t>(blockIdx.x) * p.E;
@@ -59,7 +59,7 @@ __device__ static float gelu_tanh(float x)
     return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 }
 
-static __global__ void glu_kernel(kve_glu_params p)
+static __global__ void __launch_bounds__(THREADS) glu_kernel(kve_glu_params p)
 {
     size_t count = static_cast<size_t>(p.T) * p.F, step = static_cast<size_t>(gridDim.x) * blockDim.x;
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -80,7 +80,7 @@ kve_status cuda_glu(kve_backend *be, const kve_glu_params *p)
 }
 
 /* Two walks over the row: the maximum, then the sum of exponentials in double. */
-static __global__ void nll_kernel(kve_nll_params p)
+static __global__ void __launch_bounds__(THREADS) nll_kernel(kve_nll_params p)
 {
     __shared__ float tops[WARP];
     __shared__ double slots[WARP];
@@ -123,7 +123,7 @@ __device__ static void keep_better(float &best, int32_t &at, float x, int32_t i)
     }
 }
 
-static __global__ void argmax_kernel(kve_argmax_params p)
+static __global__ void __launch_bounds__(THREADS) argmax_kernel(kve_argmax_params p)
 {
     __shared__ float values[WARP];
     __shared__ int32_t places[WARP];
@@ -156,5 +156,31 @@ kve_status cuda_argmax(kve_backend *be, const kve_argmax_params *p)
         return KVE_OK;
     KVE_LAUNCH(argmax_kernel, p->T, THREADS, 0, cuda_of(be)->stream, *p);
     CUDA_LAUNCHED("argmax");
+    return KVE_OK;
+}
+
+/* One block for all rows: the log's column is read by everybody before it moves on. */
+static __global__ void __launch_bounds__(THREADS) advance_kernel(kve_advance_params p)
+{
+    int32_t column = *p.n_logged;
+    for (int32_t t = threadIdx.x; t < p.T; t += blockDim.x) {
+        int32_t id = p.next[t];
+        p.log[static_cast<size_t>(column) * p.T + t] = id;
+        p.ids[t] = id < 0 ? 0 : id;
+        p.pos_of[t]++;
+        p.index_of[t]++;
+        p.tail_len[p.slot_of[t]]++; /* a slot has one row */
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *p.n_logged = column + 1;
+}
+
+kve_status cuda_advance(kve_backend *be, const kve_advance_params *p)
+{
+    if (p->T == 0)
+        return KVE_OK;
+    KVE_LAUNCH(advance_kernel, 1, THREADS, 0, cuda_of(be)->stream, *p);
+    CUDA_LAUNCHED("advance");
     return KVE_OK;
 }

@@ -8,14 +8,15 @@
 
 enum { THREADS = 256 };
 
-static __global__ void to_bf16_kernel(const float *x, uint16_t *out, size_t count)
+static __global__ void __launch_bounds__(THREADS) to_bf16_kernel(const float *x, uint16_t *out, size_t count)
 {
     size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
         out[i] = to_bf16(x[i]);
 }
 
-static __global__ void bias_kernel(const float *bias, float *y, int32_t N, size_t count, bool accumulate)
+static __global__ void __launch_bounds__(THREADS)
+    bias_kernel(const float *bias, float *y, int32_t N, size_t count, bool accumulate)
 {
     size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)

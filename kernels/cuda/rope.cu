@@ -5,7 +5,7 @@
 
 enum { THREADS = 128 };
 
-static __global__ void rope_append_kernel(kve_rope_append_params p)
+static __global__ void __launch_bounds__(THREADS) rope_append_kernel(kve_rope_append_params p)
 {
     __shared__ float head[CUDA_MAX_D];
     __shared__ double slots[WARP];

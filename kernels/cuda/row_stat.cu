@@ -6,7 +6,7 @@
  * bytes: keys once (knorm), twice (keydiff), keys and values twice (lagkv). */
 #include "kernels/cuda/prim.cuh"
 
-enum { THREADS = 256, PART = 256 };
+enum { THREADS = 256, PART = 256, LAG_THREADS = 128 };
 
 __device__ static float warp_norm(const kve_row_stat_params &p, int32_t h, int32_t j)
 {
@@ -19,7 +19,7 @@ __device__ static float warp_norm(const kve_row_stat_params &p, int32_t h, int32
     return sqrtf(warp_sum(sum));
 }
 
-static __global__ void neg_norm_kernel(kve_row_stat_params p)
+static __global__ void __launch_bounds__(THREADS) neg_norm_kernel(kve_row_stat_params p)
 {
     int32_t j = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, h = blockIdx.y;
     if (j >= p.n) /* a whole warp leaves */
@@ -30,7 +30,7 @@ static __global__ void neg_norm_kernel(kve_row_stat_params p)
 }
 
 /* parts[h][part][d] = sum over the part's rows, in order, of k / max(|k|, 1e-12) (torch's normalize). */
-static __global__ void unit_sum_kernel(kve_row_stat_params p, double *parts)
+static __global__ void __launch_bounds__(THREADS) unit_sum_kernel(kve_row_stat_params p, double *parts)
 {
     __shared__ float norms[PART];
     int32_t h = blockIdx.y, j0 = blockIdx.x * PART, n = min(static_cast<int32_t>(PART), p.n - j0);
@@ -49,7 +49,8 @@ static __global__ void unit_sum_kernel(kve_row_stat_params p, double *parts)
     }
 }
 
-static __global__ void anchor_kernel(kve_row_stat_params p, const double *parts, int32_t n_parts, float *anchors)
+static __global__ void __launch_bounds__(THREADS)
+    anchor_kernel(kve_row_stat_params p, const double *parts, int32_t n_parts, float *anchors)
 {
     for (int32_t d = threadIdx.x; d < p.D; d += THREADS) {
         double sum = 0;
@@ -59,7 +60,7 @@ static __global__ void anchor_kernel(kve_row_stat_params p, const double *parts,
     }
 }
 
-static __global__ void neg_cosine_kernel(kve_row_stat_params p, const float *anchors)
+static __global__ void __launch_bounds__(THREADS) neg_cosine_kernel(kve_row_stat_params p, const float *anchors)
 {
     int32_t j = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, h = blockIdx.y;
     if (j >= p.n)
@@ -115,7 +116,7 @@ __device__ static float lag_spread(const void *base, size_t at, const kve_row_st
 }
 
 /* Shared memory of one partition: [D] low, [D] high, [lag] spreads (float), [lag] scores (double, first). */
-static __global__ void lag_kernel(kve_row_stat_params p)
+static __global__ void __launch_bounds__(LAG_THREADS, 8) lag_kernel(kve_row_stat_params p)
 {
     KVE_DYN_SHARED(double, score);
     __shared__ double total;
@@ -170,7 +171,7 @@ static __global__ void lag_kernel(kve_row_stat_params p)
 }
 
 /* What no partition scores: 1, or recency where the text is too short for statistics. */
-static __global__ void lag_rest_kernel(kve_row_stat_params p, int32_t first)
+static __global__ void __launch_bounds__(THREADS) lag_rest_kernel(kve_row_stat_params p, int32_t first)
 {
     bool too_short = p.n < p.n_sink + 2 * p.lag;
     float *out = p.out + static_cast<size_t>(blockIdx.y) * p.n;
@@ -189,7 +190,7 @@ static kve_status lag(cuda_backend *c, const kve_row_stat_params *p)
     CUDA_LAUNCHED("lagkv: the rest");
     if (scored == 0)
         return KVE_OK;
-    KVE_LAUNCH(lag_kernel, dim3(scored, p->Hkv), 128, shared, c->stream, *p);
+    KVE_LAUNCH(lag_kernel, dim3(scored, p->Hkv), LAG_THREADS, shared, c->stream, *p);
     CUDA_LAUNCHED("lagkv");
     return KVE_OK;
 }

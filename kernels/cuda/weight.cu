@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+enum { THREADS = 256 };
+
 kve_status cuda_weight_create(kve_backend *be, kve_dtype dtype, int32_t N, int32_t K, kve_weight **out)
 {
     if (N < 1 || K < 1)
@@ -24,7 +26,8 @@ kve_status cuda_weight_create(kve_backend *be, kve_dtype dtype, int32_t N, int32
     return KVE_OK;
 }
 
-static __global__ void round_kernel(const float *in, void *out, size_t at, size_t count, kve_dtype dtype)
+static __global__ void __launch_bounds__(THREADS)
+    round_kernel(const float *in, void *out, size_t at, size_t count, kve_dtype dtype)
 {
     size_t step = static_cast<size_t>(gridDim.x) * blockDim.x;
     for (size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
@@ -41,8 +44,8 @@ kve_status cuda_weight_fill(kve_backend *be, kve_weight *w, int32_t row0, int32_
         return KVE_OK;
     KVE_TRY(cuda_scratch(c, count * sizeof(float)));
     CUDA_TRY(cudaMemcpyAsync(c->scratch, host_rows, count * sizeof(float), cudaMemcpyHostToDevice, c->stream));
-    KVE_LAUNCH(round_kernel, 4 * c->n_processors, 256, 0, c->stream, static_cast<const float *>(c->scratch), w->data,
-               static_cast<size_t>(row0) * static_cast<size_t>(w->K), count, w->dtype);
+    KVE_LAUNCH(round_kernel, 4 * c->n_processors, THREADS, 0, c->stream, static_cast<const float *>(c->scratch),
+               w->data, static_cast<size_t>(row0) * static_cast<size_t>(w->K), count, w->dtype);
     CUDA_LAUNCHED("weight_fill");
     return cuda_status(cudaStreamSynchronize(c->stream), "weight_fill"); /* the caller may reuse host_rows */
 }

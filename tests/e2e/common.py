@@ -1,9 +1,11 @@
 """What the end-to-end tests share: the binary, a tiny model, inputs, runs, records. Each test is a program
 TEST.py KVEVAL SOURCE_DIR whose functions check_* run in order; a failure prints what differed and ends with 1."""
+import array
 import json
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -59,8 +61,23 @@ def same(a, b, what):
         assert a[k] == b[k], f"{what}: {k}: " + str({f: (a[k][f], b[k][f]) for f in a[k] if a[k][f] != b[k][f]})
 
 
-def run_checks(checks):
-    write_inputs()
+def load(path):
+    """A safetensors file: metadata, and every tensor as (shape, flat array)."""
+    with open(path, "rb") as f:
+        data = f.read()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    meta = header.pop("__metadata__", {})
+    tensors = {}
+    for name, t in header.items():
+        a = array.array({"F32": "f", "I32": "i"}[t["dtype"]])
+        a.frombytes(data[8 + size + t["data_offsets"][0] : 8 + size + t["data_offsets"][1]])
+        tensors[name] = (t["shape"], a)
+    return meta, tensors
+
+
+def run_checks(checks, inputs=write_inputs):
+    inputs()
     try:
         for name, check in list(checks.items()):
             if name.startswith("check_"):

@@ -80,13 +80,14 @@ def check_bad_flags():
             done = kveval(*BASE, flag, value, code=2)
             assert flag in done.stderr and f"'{value}'" in done.stderr and not done.stdout, (flag, value, done.stderr)
     assert "--repeat" in kveval(*BASE, "--repeat", "3", code=2).stderr
-    for words in ([], ["e3e"], ["e2e", "stray"]):
+    for words in ([], ["e3e"], ["e2e", "stray"], ["kernels", "stray"]):
         assert kveval("bench", *words, code=2).stderr
     long = kveval(*BASE, "--length", "128", code=2).stderr
     assert "--length 128" in long and "context is 128" in long, long
     assert "rulr" in kveval(*BASE, *QUICK, "--task", "rulr-4k", code=2).stderr
     kveval(*BASE, "--model", work + "/none.gguf", code=4)
-    assert "--max-noise" in kveval("bench", "--help").stdout
+    assert "kernels" in kveval("bench", "--help").stdout
+    assert "--max-noise" in kveval("bench", "e2e", "--help").stdout
 
 
 run_checks(globals())

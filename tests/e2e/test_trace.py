@@ -4,25 +4,10 @@ import json
 import os
 import struct
 
-from common import MODEL, kveval, records, run, run_checks, work
+from common import MODEL, kveval, load, records, run, run_checks, work
 
 TASK = f"text:{work}/text.txt,ruler"
 INPUT = ("--model", MODEL, "--chat", "plain", "--dtype", "f32")
-
-
-def load(path):
-    """A safetensors file: metadata, and every tensor as (shape, flat array)."""
-    with open(path, "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + size])
-    meta = header.pop("__metadata__", {})
-    tensors = {}
-    for name, t in header.items():
-        a = array.array({"F32": "f", "I32": "i"}[t["dtype"]])
-        a.frombytes(data[8 + size + t["data_offsets"][0] : 8 + size + t["data_offsets"][1]])
-        tensors[name] = (t["shape"], a)
-    return meta, tensors
 
 
 def save(path, name, shape, values):

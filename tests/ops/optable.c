@@ -265,6 +265,7 @@ int32_t op_table_run(kve_backend *be)
     op_table_fork(e);
     op_table_scoring(e);
     op_table_row_stat(e);
+    op_table_kvp(e);
     op_table_eviction(e);
     printf("%s: %d rows, %d failed; largest passing error: %.2f of the tolerance (%s)\n", be->vt->describe(be),
            e->n_rows, e->n_failed, e->worst, e->worst_row);

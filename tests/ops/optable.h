@@ -47,6 +47,7 @@ void op_table_prefill(op_env *e);
 void op_table_fork(op_env *e);
 void op_table_scoring(op_env *e);
 void op_table_row_stat(op_env *e);
+void op_table_kvp(op_env *e);
 void op_table_eviction(op_env *e);
 /* All of them on `be`; prints one line of summary and returns the number of rows that failed. */
 int32_t op_table_run(kve_backend *be);

@@ -170,3 +170,15 @@ void oracle_argmax(const kve_argmax_params *p, int32_t *ids)
                 ids[t] = i;
     }
 }
+
+void oracle_advance(const kve_advance_params *p)
+{
+    for (int32_t t = 0; t < p->T; t++) {
+        p->ids[t] = p->next[t] > 0 ? p->next[t] : 0;
+        p->pos_of[t] += 1;
+        p->index_of[t] += 1;
+        p->tail_len[p->slot_of[t]] += 1;
+        p->log[*p->n_logged * p->T + t] = p->next[t];
+    }
+    *p->n_logged += p->T > 0;
+}

@@ -39,6 +39,7 @@ void oracle_attention_fork(const kve_attention_fork_params *p, double *out);
 void oracle_glu(const kve_glu_params *p, double *out);
 void oracle_nll(const kve_nll_params *p, double *nll);
 void oracle_argmax(const kve_argmax_params *p, int32_t *ids);
+void oracle_advance(const kve_advance_params *p); /* changes what it points to */
 
 void oracle_attention_window(const kve_attention_window_params *p, double *out);
 void oracle_pool_group(const kve_pool_group_params *p, double *out);
@@ -49,6 +50,7 @@ void oracle_row_stat(const kve_row_stat_params *p, double *out);
  * it by rank / lag inside the partition), all other rows 1 (or the recency ramp when n < n_sink + 2 lag). Returns the
  * number of scored partitions. */
 int32_t oracle_lag(const kve_row_stat_params *p, double *out);
+void oracle_kvp_score(const kve_kvp_score_params *p, double *out);
 void oracle_rank(const kve_rank_params *p, int32_t *order);
 /* gather and compact move bytes: they change the host buffers of p as the op would. */
 void oracle_gather(const kve_gather_params *p);

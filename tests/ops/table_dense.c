@@ -1,8 +1,9 @@
-/* The op table: embed, rmsnorm, glu, nll, argmax. */
+/* The op table: embed, rmsnorm, glu, nll, argmax, advance; recording. */
 #include "tests/ops/optable.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -157,6 +158,60 @@ static void logits_row(op_env *e, logits_kind kind, int32_t T, int32_t V)
     op_end(e);
 }
 
+enum { LOG_CAP = 5 };
+
+/* `times` greedy steps' ends; with `graph` recorded once and repeated. */
+static void advance_row(op_env *e, int32_t T, int32_t X, int32_t times, bool graph)
+{
+    op_begin(e, "advance T=%d X=%d times=%d%s", T, X, times, graph ? " recorded" : "");
+    size_t n = (size_t)T, bytes = n * sizeof(int32_t), x_bytes = (size_t)X * sizeof(int32_t);
+    int32_t *rows[5], n_logged = 1, *tail_len = op_host(e, (size_t)X, sizeof *tail_len);
+    int32_t *log = op_host(e, LOG_CAP * n + 1, sizeof *log), *slots = op_host(e, (size_t)X, sizeof *slots);
+    for (int i = 0; i < 5; i++)
+        rows[i] = op_host(e, n + 1, sizeof **rows);
+    for (int32_t x = 0; x < X; x++) {
+        int32_t other = op_below(e, x + 1); /* a random order of the slots */
+        slots[x] = slots[other];
+        slots[other] = x;
+        tail_len[x] = op_below(e, 9);
+    }
+    for (int32_t t = 0; t < T; t++) {
+        rows[0][t] = t % 3 == 1 ? -1 : op_below(e, 50000);
+        rows[1][t] = slots[t];
+        for (int i = 2; i < 5; i++)
+            rows[i][t] = op_below(e, 4096);
+    }
+    memset(log, 0xff, LOG_CAP * bytes);
+    kve_advance_params p = {rows[0], rows[1], rows[2], rows[3], rows[4], tail_len, log, &n_logged, T, LOG_CAP}, d = p;
+    d.next = op_in(e, rows[0], bytes);
+    d.slot_of = op_in(e, rows[1], bytes);
+    d.ids = op_inout(e, rows[2], bytes);
+    d.pos_of = op_inout(e, rows[3], bytes);
+    d.index_of = op_inout(e, rows[4], bytes);
+    d.tail_len = op_inout(e, tail_len, x_bytes);
+    d.log = op_inout(e, log, LOG_CAP * bytes);
+    d.n_logged = op_inout(e, &n_logged, sizeof n_logged);
+    kve_graph *g = NULL;
+    if (graph) {
+        op_ok(e, e->be->vt->graph_begin(e->be));
+        op_ok(e, e->be->vt->advance(e->be, &d));
+        op_ok(e, e->be->vt->graph_end(e->be, &g));
+    }
+    for (int32_t i = 0; i < times; i++) {
+        op_ok(e, graph ? e->be->vt->graph_launch(e->be, g) : e->be->vt->advance(e->be, &d));
+        oracle_advance(&p);
+    }
+    op_same_ints(e, "ids", op_read(e, d.ids, bytes), rows[2], n);
+    op_same_ints(e, "pos_of", op_read(e, d.pos_of, bytes), rows[3], n);
+    op_same_ints(e, "index_of", op_read(e, d.index_of, bytes), rows[4], n);
+    op_same_ints(e, "tail_len", op_read(e, d.tail_len, x_bytes), tail_len, (size_t)X);
+    op_same_ints(e, "log", op_read(e, d.log, LOG_CAP * bytes), log, LOG_CAP * n);
+    op_same_ints(e, "n_logged", op_read(e, d.n_logged, sizeof n_logged), &n_logged, 1);
+    if (graph)
+        e->be->vt->graph_free(e->be, g);
+    op_end(e);
+}
+
 void op_table_dense(op_env *e)
 {
     static const int32_t odd[] = {1, 3, 63, 64, 65, 127, 129};
@@ -196,5 +251,11 @@ void op_table_dense(op_env *e)
         logits_row(e, (logits_kind)kind, 3, 2);
         logits_row(e, (logits_kind)kind, 5, 129);
         logits_row(e, (logits_kind)kind, 1, 1027);
+    }
+    static const int32_t rows[][3] = {{0, 4, 1}, {1, 1, 1}, {1, 3, 4}, {7, 9, 3}, {300, 311, 2}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        advance_row(e, rows[i][0], rows[i][1], rows[i][2], false);
+        if (e->be->vt->graph_begin && rows[i][0] > 0)
+            advance_row(e, rows[i][0], rows[i][1], rows[i][2], true);
     }
 }

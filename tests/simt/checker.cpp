@@ -29,7 +29,7 @@ struct launch_record {
 static std::vector<launch_record> launches(1); /* launch 0 is none */
 static stream_clock over_before;               /* the current launch */
 static bool in_kernel, in_hook;
-static access me; /* of the current thread, but for what each access fills in */
+static access me; /* what an access of the current thread would be, but for its place */
 static uintptr_t stack_from, arguments_from;
 static size_t stack_bytes, argument_bytes;
 static std::vector<uint32_t> last_fence; /* [block] value of n_fences after its last fence in this launch; 0: none */
@@ -115,6 +115,8 @@ static bool ordered(const access &a, memory_kind kind)
 
 static bool races(const access &a, const access &now, memory_kind kind)
 {
+    if (a.thread == now.thread && a.block == now.block && a.launch == now.launch)
+        return false;
     return a.launch != 0 && !(a.atomic && now.atomic) && !ordered(a, kind);
 }
 
@@ -158,7 +160,8 @@ static void touch_granule(region &r, size_t i, uintptr_t address, size_t n, bool
 
 static void touch(region &r, uintptr_t address, size_t n, bool write, const access &now, purpose why)
 {
-    r.refine(address, n);
+    if (((address - r.from) | n) % (size_t{1} << r.shift) != 0)
+        r.refine(address, n);
     size_t first = (address - r.from) >> r.shift, last = (address - r.from + n - 1) >> r.shift;
     for (size_t i = first; i <= last; i++)
         touch_granule(r, i, address, n, write, now, why);
@@ -168,13 +171,11 @@ static void touch(region &r, uintptr_t address, size_t n, bool write, const acce
 
 static void kernel_access(uintptr_t address, size_t n, bool write, bool atomic, uint32_t pc)
 {
-    access now = me;
-    now.fences = n_fences;
-    now.warp_syncs = warp_syncs[me.thread];
-    now.pc = pc;
-    now.atomic = atomic;
     if (address - stack_from < stack_bytes)
         return;
+    access now = me;
+    now.pc = pc;
+    now.atomic = atomic;
     region *r = shadow_find(address);
     if (!r) {
         bool argument = address - arguments_from < argument_bytes;
@@ -311,6 +312,7 @@ void enter_thread(int id, char *stack, size_t bytes)
 {
     in_kernel = true;
     me.thread = static_cast<uint16_t>(id);
+    me.warp_syncs = warp_syncs[id];
     stack_from = reinterpret_cast<uintptr_t>(stack);
     stack_bytes = bytes;
 }
@@ -338,11 +340,12 @@ void warp_sync(int warp, unsigned lanes)
     for (int i = 0; i < WARP_LANES; i++)
         if (lanes >> i & 1)
             memcpy(lane_seen[warp][i], known, sizeof known);
+    me.warp_syncs = warp_syncs[me.thread];
 }
 
 void fence()
 {
-    last_fence[me.block] = ++n_fences;
+    last_fence[me.block] = me.fences = ++n_fences;
 }
 } // namespace checker
 } // namespace simt

@@ -4,6 +4,7 @@
 #include "tests/simt/memory.h"
 #include "tests/simt/stream.h"
 
+#include <cuda_profiler_api.h>
 #include <string.h>
 
 #include <map>
@@ -58,6 +59,16 @@ void enqueue_kernel(const kernel_call &call, cudaStream_t stream)
 using namespace simt;
 
 extern "C" {
+cudaError_t cudaProfilerStart() /* nobody looks */
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaProfilerStop()
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 1;

@@ -1,5 +1,4 @@
 /* Runs the tests of one .cu file and prints how many checks there were. */
-#include "tests/simt/simt.h"
 #include "tests/simt/test.h"
 
 test_counts the_counts;

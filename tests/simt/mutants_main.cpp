@@ -1,6 +1,5 @@
 /* mutants list | mutants NAME [right]: see mutants.cu. Exit code 0: nothing was noticed and the answer is right. */
 #include "tests/simt/mutants.h"
-#include "tests/simt/simt.h"
 
 #include <string.h>
 

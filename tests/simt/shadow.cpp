@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 namespace simt
@@ -12,7 +14,19 @@ static std::map<uintptr_t, region> &regions()
     static auto *all = new std::map<uintptr_t, region>;
     return *all;
 }
-static region *last_found; /* most accesses hit the region of the one before */
+
+/* The regions that were found last, by page: an allocation has pages of its own. */
+static region *found_last[256];
+
+static region *&found_at(uintptr_t address)
+{
+    return found_last[(address >> 12) % std::size(found_last)];
+}
+
+static void forget_found()
+{
+    std::fill(std::begin(found_last), std::end(found_last), nullptr);
+}
 
 /* Zero pages until touched: shadow of what no kernel looks at costs nothing. */
 template <class T> static T *zeroed(size_t n)
@@ -48,7 +62,7 @@ void shadow_add(const void *p, size_t bytes, memory_kind kind)
     r.granules = zeroed<granule>(r.count());
     r.defined = zeroed<bool>(r.count());
     regions()[from] = r;
-    last_found = nullptr;
+    forget_found();
 }
 
 void shadow_forget(const void *p)
@@ -59,19 +73,20 @@ void shadow_forget(const void *p)
     free(found->second.granules);
     free(found->second.defined);
     regions().erase(found);
-    last_found = nullptr;
+    forget_found();
 }
 
 region *shadow_find(uintptr_t address)
 {
-    if (last_found && address - last_found->from < last_found->bytes)
-        return last_found;
+    region *&guess = found_at(address);
+    if (guess && address - guess->from < guess->bytes)
+        return guess;
     auto above = regions().upper_bound(address);
     if (above == regions().begin())
         return nullptr;
     region &r = std::prev(above)->second;
     if (address - r.from >= r.bytes)
         return nullptr;
-    return last_found = &r;
+    return guess = &r;
 }
 } // namespace simt

@@ -3,6 +3,8 @@
 #ifndef KVE_TESTS_SIMT_TEST_H
 #define KVE_TESTS_SIMT_TEST_H
 
+#include <cuda_runtime.h>
+
 #include <stdio.h>
 
 #include <vector>

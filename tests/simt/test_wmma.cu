@@ -75,17 +75,28 @@ static void test_product(wmma::layout_t layout_c, wmma::layout_t layout_d)
     CHECK(untouched == ld * 48 - m * n);
 }
 
-template <int m, int n, int k, class T, class S> static void test_shape()
+/* The layouts of multiplicands and accumulators, on one shape; the other shapes have one combination each. */
+template <class T> static void test_layouts()
 {
     using row = wmma::row_major;
     using column = wmma::col_major;
-    test_product<m, n, k, T, S, row, column, float, float>(wmma::mem_row_major, wmma::mem_row_major);
-    test_product<m, n, k, T, S, column, row, float, float>(wmma::mem_col_major, wmma::mem_row_major);
-    test_product<m, n, k, T, S, row, row, float, float>(wmma::mem_row_major, wmma::mem_col_major);
-    if constexpr (std::is_same<T, __half>::value) {
-        test_product<m, n, k, T, S, column, column, __half, float>(wmma::mem_row_major, wmma::mem_row_major);
-        test_product<m, n, k, T, S, row, column, float, __half>(wmma::mem_row_major, wmma::mem_row_major);
-    }
+    test_product<16, 16, 16, T, T, row, column, float, float>(wmma::mem_row_major, wmma::mem_row_major);
+    test_product<16, 16, 16, T, T, column, row, float, float>(wmma::mem_col_major, wmma::mem_row_major);
+    test_product<16, 16, 16, T, T, row, row, float, float>(wmma::mem_row_major, wmma::mem_col_major);
+}
+
+template <int m, int n, int k, class T, class S> static void test_shape()
+{
+    test_product<m, n, k, T, S, wmma::row_major, wmma::col_major, float, float>(wmma::mem_row_major,
+                                                                                wmma::mem_row_major);
+}
+
+static void test_half_accumulators()
+{
+    using row = wmma::row_major;
+    using column = wmma::col_major;
+    test_product<16, 16, 16, __half, __half, column, column, __half, float>(wmma::mem_row_major, wmma::mem_row_major);
+    test_product<16, 16, 16, __half, __half, row, column, float, __half>(wmma::mem_row_major, wmma::mem_row_major);
 }
 
 /* --- A tiled product: C [64][64] = A [64][K] B^T [64][K], two warps of 32 rows each, tiles of 16 columns of K in
@@ -160,10 +171,11 @@ static void test_fresh()
 
 void run_tests()
 {
-    test_shape<16, 16, 16, bf16, bf16>();
+    test_layouts<bf16>();
+    test_layouts<__half>();
+    test_half_accumulators();
     test_shape<32, 8, 16, bf16, bf16>();
     test_shape<8, 32, 16, bf16, bf16>();
-    test_shape<16, 16, 16, __half, __half>();
     test_shape<32, 8, 16, __half, __half>();
     test_shape<8, 32, 16, __half, __half>();
     test_shape<16, 16, 8, wmma::precision::tf32, float>();

@@ -470,6 +470,17 @@ def bench_stops_on_evidence():
     assert r["stop"] == "samples" or sum(r["samples_ms"]) > 40, r
 
 
+def bench_short_names():
+    rows = json.loads(kveval(*BENCH, *QUICK, "-o", "json", "-r", "3").stdout)
+    assert rows and all(r["repeats"] >= 3 for r in rows), rows
+    kernels = ("bench", "kernels", "--backend", "cpu", "--op", "rmsnorm", "--tokens", "2", "--timeout", "0")
+    assert [json.loads(line)["op"] for line in kveval(*kernels, "-o", "jsonl", "-r", "1").stdout.splitlines()][2:] == [
+        "rmsnorm", "rmsnorm"]
+    for command in ("e2e", "kernels"):
+        text = kveval("bench", command, "--help").stdout
+        assert "(-o)" in text and "(-r)" in text, text
+
+
 # --- traps that only a whole run shows ------------------------------------------------------------------------------
 
 def company_does_not_matter():
@@ -583,7 +594,7 @@ ROWS = [
     ("PARTIAL where samples are missing", partial_in_reports),
     ("PARTIAL on a run that --limit cut short", None),
     ("bench: md, csv, json and jsonl", bench_formats),
-    ("bench: -o and -r as short names", None),
+    ("bench: -o and -r as short names", bench_short_names),
     ("bench: stops on evidence and says why", bench_stops_on_evidence),
     ("one pass between a profiler's start and stop", None),
     ("a Markdown table with intervals", result_table),
