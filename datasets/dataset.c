@@ -1,13 +1,18 @@
 /* What every dataset shares: sample ownership, and calls through the interface. */
 #include "datasets/dataset.h"
+#include "datasets/source.h"
 
 #include <assert.h>
 #include <string.h>
 
 const char *kve_metric_name(kve_metric m)
 {
-    static const char *const NAMES[] = {
-        [KVE_METRIC_RULER_ALL] = "ruler_all", [KVE_METRIC_RULER_ANY] = "ruler_any", [KVE_METRIC_NLL] = "nll"};
+    static const char *const NAMES[] = {[KVE_METRIC_RULER_ALL] = "ruler_all",
+                                        [KVE_METRIC_RULER_ANY] = "ruler_any",
+                                        [KVE_METRIC_NLL] = "nll",
+                                        [KVE_METRIC_ACC] = "acc",
+                                        [KVE_METRIC_ACC_NORM] = "acc_norm",
+                                        [KVE_METRIC_ROUGE_L] = "rouge_l"};
     return NAMES[m];
 }
 
@@ -20,7 +25,7 @@ void kve_sample_free(kve_sample *s)
 kve_status kve_dataset_sample(kve_dataset *d, size_t i, kve_sample *out)
 {
     assert(i < d->n_samples);
-    *out = (kve_sample){.context = "", .question = "", .answer_prefix = ""};
+    *out = (kve_sample){.context = "", .question = "", .answer_prefix = "", .n_shots = -1};
     kve_status st = d->sample(d, i, out);
     if (st != KVE_OK)
         kve_sample_free(out);
@@ -33,8 +38,7 @@ void kve_dataset_close(kve_dataset *d)
         d->close(d);
 }
 
-/* Room for one more in an array of the list's arena; the old array stays there until the list goes. */
-static kve_status grow(kve_arena *arena, size_t n, size_t *cap, size_t size, void *array_ptr)
+kve_status kve_list_room(kve_arena *arena, size_t n, size_t *cap, size_t size, void *array_ptr)
 {
     void *old = NULL, *grown = NULL;
     if (n < *cap)
@@ -51,7 +55,7 @@ static kve_status grow(kve_arena *arena, size_t n, size_t *cap, size_t size, voi
 
 kve_status kve_dataset_list_add(kve_dataset_list *l, kve_dataset *d)
 {
-    kve_status st = grow(&l->arena, l->n, &l->cap, sizeof(kve_dataset *), &l->items);
+    kve_status st = kve_list_room(&l->arena, l->n, &l->cap, sizeof(kve_dataset *), &l->items);
     if (st == KVE_OK)
         l->items[l->n++] = d;
     else
@@ -62,7 +66,7 @@ kve_status kve_dataset_list_add(kve_dataset_list *l, kve_dataset *d)
 kve_status kve_dataset_list_skip(kve_dataset_list *l, const char *name, const char *reason)
 {
     char *n = NULL, *r = NULL;
-    KVE_TRY(grow(&l->arena, l->n_skipped, &l->cap_skipped, sizeof *l->skipped, &l->skipped));
+    KVE_TRY(kve_list_room(&l->arena, l->n_skipped, &l->cap_skipped, sizeof *l->skipped, &l->skipped));
     KVE_TRY(kve_arena_strndup(&l->arena, name, strlen(name), &n));
     KVE_TRY(kve_arena_strndup(&l->arena, reason, strlen(reason), &r));
     l->skipped[l->n_skipped++] = (kve_dataset_skip){.name = n, .reason = r};

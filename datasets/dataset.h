@@ -14,10 +14,20 @@
 typedef enum kve_metric {
     KVE_METRIC_RULER_ALL, /* mean over the references of "it is a substring of the answer" */
     KVE_METRIC_RULER_ANY, /* 1 if any reference is a substring of the answer */
-    KVE_METRIC_NLL,       /* teacher-forced negative log-likelihood of ids[n_prefill..n_ids) */
+    KVE_METRIC_NLL,       /* teacher-forced negative log-likelihood of ids[n_prefill..n_ids) or of the last turn */
+    KVE_METRIC_ACC,       /* choices: the likeliest one is the gold one */
+    KVE_METRIC_ACC_NORM,  /* choices: the likeliest one per character is the gold one */
+    KVE_METRIC_ROUGE_L,   /* longest common subsequence of words with a reference, the best of them */
 } kve_metric;
 
-const char *kve_metric_name(kve_metric m); /* "ruler_all" | "ruler_any" | "nll" */
+const char *kve_metric_name(kve_metric m); /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" */
+
+/* Where a sample's question goes. */
+typedef enum kve_question_place {
+    KVE_QUESTION_ASKED, /* where --question says */
+    KVE_QUESTION_IN,    /* always prefilled */
+    KVE_QUESTION_AFTER, /* never prefilled */
+} kve_question_place;
 
 /* The tokenizer as datasets see it. `count` and `encode` add no BOS and treat the text as plain text. */
 typedef struct kve_token_fns {
@@ -26,10 +36,15 @@ typedef struct kve_token_fns {
     kve_status (*encode)(void *ctx, const char *text, size_t len, kve_arena *arena, int32_t **ids, size_t *n_ids);
 } kve_token_fns;
 
-/* One sample. Two kinds: a prompt (context ... references) or a raw window of tokens (ids). The prompt is
- *   chat opening + context + question + chat closing + answer_prefix, then at most max_new_tokens greedy tokens;
- * the context is always prefilled and compressed, the question is prefilled with it or comes after the compression.
- * context + question is the user's whole text: nothing is put between them. All strings live in `arena`. */
+typedef struct kve_turn {
+    const char *role, *text; /* "user" | "assistant" */
+} kve_turn;
+
+/* One sample. Three kinds: a prompt (context ... choices), a raw window of tokens (ids), or a dialogue (turns). A
+ * prompt is chat opening + context + question + chat closing + answer_prefix, then at most max_new_tokens greedy
+ * tokens, or each of the choices; the context is always prefilled and compressed, the question is prefilled with it or
+ * comes after the compression. context + question is the user's whole text: nothing is put between them. A dialogue is
+ * prefilled up to its last turn, which is scored. All strings live in `arena`. */
 typedef struct kve_sample {
     const char *id; /* unique in its dataset and stable: the key of a resumed run */
     const char *task, *task_version;
@@ -42,6 +57,15 @@ typedef struct kve_sample {
     int64_t n_tok;    /* generated tasks: prompt + chat overhead + prefix + tokens to generate; otherwise 0 */
     const int32_t *ids;
     size_t n_ids, n_prefill; /* window: ids[0..n_prefill) is the context, the rest is scored */
+    bool plain;              /* no chat template, no turn: the text itself, as log-likelihood tasks are defined */
+    kve_question_place question_place;
+    const char *const *choices; /* texts that go on from the prompt, with their leading space */
+    size_t n_choices, gold;     /* metrics acc, acc_norm: two choices at least, gold is the right one's index */
+    const char *subject;        /* of a task that is weighted by subject; NULL = it is not */
+    int64_t n_shots;            /* examples in the context; -1: the task knows none */
+    const kve_turn *turns;      /* dialogue: the last one is the assistant's and is scored */
+    size_t n_turns;
+    const char *source; /* "FILE:LINE: field 'passage'", for messages; NULL = generated */
     kve_arena arena;
 } kve_sample;
 
@@ -68,6 +92,7 @@ typedef struct kve_dataset_list {
     kve_dataset **items; /* [n] */
     kve_dataset_skip *skipped;
     size_t n, n_skipped, cap, cap_skipped;
+    size_t n_bad_rows; /* left out because kve_task_options.skip_bad says so */
     kve_arena arena;
 } kve_dataset_list;
 
@@ -78,17 +103,27 @@ void kve_dataset_list_close(kve_dataset_list *l);                               
 /* --- Task names:
  *   ruler-LENGTH[/TASK]  generated; LENGTH is a number of tokens, or of 1,024 tokens with a k: "ruler-4k", "ruler-512"
  *   ruler[/TASK]         ready-made rows from data_path
- *   text:FILE            windows of a text */
-typedef enum kve_task_family { KVE_TASK_RULER, KVE_TASK_ROWS, KVE_TASK_TEXT } kve_task_family;
+ *   text:FILE            windows of a text
+ *   boolq, arc-challenge, mmlu[/SUBJECT], hellaswag, gov-report, oasst2-4k   from files in data_path */
+typedef enum kve_task_family {
+    KVE_TASK_RULER,
+    KVE_TASK_ROWS,
+    KVE_TASK_TEXT,
+    KVE_TASK_ITEMS,
+    KVE_TASK_OASST,
+} kve_task_family;
+
+typedef struct kve_item_task kve_item_task;
 
 typedef struct kve_task_spec {
     kve_task_family family;
     int64_t length_tok; /* RULER: 512 .. 131072; otherwise 0 */
-    const char *sub;    /* one of RULER's tasks (static); NULL = all of them */
+    const char *sub;    /* one of RULER's tasks (static), or a subject of mmlu (in the name); NULL = all of them */
     const char *path;   /* text: points into the name that was parsed; otherwise NULL */
+    const kve_item_task *items; /* ITEMS: which one */
 } kve_task_spec;
 
-/* KVE_ERR_USAGE names the nearest task. In names of RULER's tasks '-' equals '_'. */
+/* KVE_ERR_USAGE names the nearest task. In names of tasks '-' equals '_'. */
 kve_status kve_task_parse(const char *name, kve_task_spec *out);
 
 typedef struct kve_task_options {
@@ -96,9 +131,13 @@ typedef struct kve_task_options {
     uint64_t seed;
     size_t n_samples;          /* of each dataset; 0 = all, or RULER's own 500; fewer where there are fewer */
     int64_t overhead_tok;      /* RULER: tokens of the chat opening and closing */
-    const char *data_path;     /* rows: file or folder; RULER: file or folder of qa_1 and qa_2; NULL = none */
+    const char *data_path;     /* file or folder: rows, items, dialogues; RULER: of qa_1 and qa_2; NULL = none */
     const char *haystack_path; /* RULER: NULL = the built-in essay */
     size_t window_tok;         /* text: n_prefill = 3/4 of it, the rest is scored */
+    bool has_shots;            /* tasks with choices: `shots` examples instead of the task's standard number */
+    size_t shots;
+    bool skip_bad;    /* rows of files that are wrong are counted and left out instead of being an error */
+    int64_t turn_tok; /* dialogues: tokens that the chat template puts around one further message */
 } kve_task_options;
 
 /* Opens everything a task name stands for. Of RULER's 13 tasks, those whose data is not there are left out and stand
@@ -144,6 +183,26 @@ kve_status kve_rows_open(const kve_rows_options *options, kve_dataset **out);
 
 /* Appends one dataset per task, in RULER's order. path: a file, or a folder TASK/validation.jsonl for each task. */
 kve_status kve_rows_open_all(const kve_rows_options *options, kve_dataset_list *out);
+
+/* --- Tasks from files: their names and what stands in a listing, i < kve_file_task_count(). */
+size_t kve_file_task_count(void);
+const char *kve_file_task_name(size_t i);
+const char *kve_file_task_about(size_t i);
+
+/* --- OASST2: message trees as dialogues of length_tok tokens at the most (prompt, chat template and scored message
+ * together) and three quarters of it at the least; metric nll over the last assistant message. */
+#define KVE_OASST_VERSION "oasst2-1"
+
+typedef struct kve_oasst_options {
+    const char *name, *path; /* path: file or folder of trees or flat rows */
+    int64_t length_tok, overhead_tok, turn_tok;
+    uint64_t seed;
+    size_t n_samples; /* 0 = as many as the trees give; otherwise the first n (fewer ...) */
+    bool skip_bad;
+    kve_token_fns tokens; /* count is needed */
+} kve_oasst_options;
+
+kve_status kve_oasst_open(const kve_oasst_options *options, kve_dataset_list *out);
 
 /* --- Any text as windows of n_prefill + n_score tokens, side by side from the beginning; metric nll. */
 #define KVE_TEXT_VERSION "text-1"

@@ -1,4 +1,5 @@
 /* Task names: what they stand for, and opening it. Knows the families only by their open functions. */
+#include "datasets/items.h"
 #include "datasets/ruler/ruler.h"
 #include "host/base/text.h"
 
@@ -23,20 +24,98 @@ static bool parse_length(const char *text, size_t len, int64_t *out)
     return true;
 }
 
+static const struct {
+    const char *name, *about;
+    const kve_item_task *items; /* NULL: OASST2 */
+} g_file_tasks[] = {
+    {"boolq", "yes or no to a passage, which alone is compressed; accuracy", &kve_boolq},
+    {"arc-challenge", "science questions with 3 to 5 choices; accuracy, also per character", &kve_arc},
+    {"mmlu", "57 subjects, four choices, 5 examples (--shots); accuracy weighted by subject; mmlu/SUBJECT", &kve_mmlu},
+    {"hellaswag", "four endings of a scene; accuracy, also per character", &kve_hellaswag},
+    {"gov-report", "summary of a long report, which alone is compressed; ROUGE-L", &kve_gov_report},
+    {"oasst2-4k", "dialogues of 4k tokens from OASST2's trees; perplexity of the last message; oasst2-LENGTH", NULL},
+};
+enum { N_FILE_TASKS = sizeof g_file_tasks / sizeof *g_file_tasks };
+
+size_t kve_file_task_count(void)
+{
+    return N_FILE_TASKS;
+}
+
+const char *kve_file_task_name(size_t i)
+{
+    return g_file_tasks[i].name;
+}
+
+const char *kve_file_task_about(size_t i)
+{
+    return g_file_tasks[i].about;
+}
+
 static kve_status fail_unknown(const char *name)
 {
-    static const char *const KNOWN[] = {"ruler-4k", "ruler", "text:"};
+    const char *known[N_FILE_TASKS + 3] = {"ruler-4k", "ruler", "text:"};
+    for (size_t i = 0; i < N_FILE_TASKS; i++)
+        known[3 + i] = g_file_tasks[i].name;
     return kve_fail(KVE_ERR_USAGE,
                     "task '%s' is unknown; did you mean '%s'? Known: ruler-LENGTH[/TASK] (ruler-4k, ruler-512, "
-                    "ruler-8k/niah_single_1), ruler[/TASK] (rows from --data), text:FILE",
-                    name, kve_nearest(name, KNOWN, sizeof KNOWN / sizeof *KNOWN));
+                    "ruler-8k/niah_single_1), ruler[/TASK] (rows from --data), text:FILE, and with files from --data: "
+                    "boolq, arc-challenge, mmlu[/SUBJECT], hellaswag, gov-report, oasst2-4k",
+                    name, kve_nearest(name, known, sizeof known / sizeof *known));
+}
+
+/* The first `len` characters of `name` are `known`; '-' equals '_'. */
+static bool is_called(const char *name, size_t len, const char *known)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!known[i] || (name[i] == '_' ? '-' : name[i]) != known[i])
+            return false;
+    return known[len] == '\0';
+}
+
+/* A task with items, and of mmlu a subject. *found is false for any other name. */
+static kve_status parse_items(const char *name, size_t head, kve_task_spec *out, bool *found)
+{
+    *found = false;
+    for (size_t i = 0; i < N_FILE_TASKS && !*found; i++) {
+        const kve_item_task *t = g_file_tasks[i].items;
+        if (!t || !is_called(name, head, g_file_tasks[i].name))
+            continue;
+        *found = true;
+        if (name[head] && !t->by_subject)
+            return kve_fail(KVE_ERR_USAGE, "task '%s': %s has no parts; write '%s'", name, t->format.task,
+                            t->format.task);
+        if (name[head] && !name[head + 1])
+            return kve_fail(KVE_ERR_USAGE, "task '%s' names no subject; write '%s', or a subject behind the slash",
+                            name, t->format.task);
+        *out = (kve_task_spec){.family = KVE_TASK_ITEMS, .items = t, .sub = name[head] ? name + head + 1 : NULL};
+    }
+    return KVE_OK;
+}
+
+/* The length behind "ruler-" or "oasst2-". */
+static kve_status parse_length_of(const char *name, size_t head, size_t n_family, kve_task_spec *spec)
+{
+    const char *length = name + n_family + 1;
+    if (!parse_length(length, head - n_family - 1, &spec->length_tok))
+        return kve_fail(KVE_ERR_USAGE, "task '%s': '%.*s' is no length; write %.*s-4k, or the tokens: %.*s-4096", name,
+                        (int)(head - n_family - 1), length, (int)n_family, name, (int)n_family, name);
+    kve_status st = kve_ruler_check_length(spec->length_tok);
+    return st == KVE_OK ? st : kve_fail_context(st, "task '%s'", name);
+}
+
+static bool is_family(const char *name, size_t head, const char *family)
+{
+    size_t n = strlen(family);
+    return head > n && memcmp(name, family, n) == 0 && (name[n] == '-' || name[n] == '_');
 }
 
 kve_status kve_task_parse(const char *name, kve_task_spec *out)
 {
-    static const char TEXT[] = "text:", RULER[] = "ruler";
+    static const char TEXT[] = "text:", RULER[] = "ruler", OASST[] = "oasst2";
     const size_t n_text = sizeof TEXT - 1, n_ruler = sizeof RULER - 1;
     kve_task_spec spec = {0};
+    bool found = false;
     if (strncmp(name, TEXT, n_text) == 0) {
         if (!name[n_text])
             return kve_fail(KVE_ERR_USAGE, "task '%s' names no file; write text:FILE", name);
@@ -44,16 +123,17 @@ kve_status kve_task_parse(const char *name, kve_task_spec *out)
         return KVE_OK;
     }
     size_t head = strcspn(name, "/");
+    KVE_TRY(parse_items(name, head, out, &found));
+    if (found)
+        return KVE_OK;
     if (head == n_ruler && memcmp(name, RULER, n_ruler) == 0) {
         spec.family = KVE_TASK_ROWS;
-    } else if (head > n_ruler && memcmp(name, RULER, n_ruler) == 0 && (name[n_ruler] == '-' || name[n_ruler] == '_')) {
+    } else if (is_family(name, head, RULER)) {
         spec.family = KVE_TASK_RULER;
-        if (!parse_length(name + n_ruler + 1, head - n_ruler - 1, &spec.length_tok))
-            return kve_fail(KVE_ERR_USAGE, "task '%s': '%.*s' is no length; write ruler-4k, or the tokens: ruler-4096",
-                            name, (int)(head - n_ruler - 1), name + n_ruler + 1);
-        kve_status st = kve_ruler_check_length(spec.length_tok);
-        if (st != KVE_OK)
-            return kve_fail_context(st, "task '%s'", name);
+        KVE_TRY(parse_length_of(name, head, n_ruler, &spec));
+    } else if (is_family(name, head, OASST) && !name[head]) {
+        spec.family = KVE_TASK_OASST;
+        KVE_TRY(parse_length_of(name, head, sizeof OASST - 1, &spec));
     } else {
         return fail_unknown(name);
     }
@@ -129,11 +209,30 @@ static kve_status open_text(const kve_task_spec *spec, const kve_task_options *o
     return kve_dataset_list_add(out, d);
 }
 
+static kve_status open_oasst(const char *name, const kve_task_spec *spec, const kve_task_options *o,
+                             kve_dataset_list *out)
+{
+    kve_oasst_options d = {.name = name,
+                           .path = o->data_path,
+                           .length_tok = spec->length_tok,
+                           .overhead_tok = o->overhead_tok,
+                           .turn_tok = o->turn_tok,
+                           .seed = o->seed,
+                           .n_samples = o->n_samples,
+                           .skip_bad = o->skip_bad,
+                           .tokens = o->tokens};
+    return kve_oasst_open(&d, out);
+}
+
 static kve_status open_all(const char *name, const kve_task_spec *spec, const kve_task_options *o,
                            kve_dataset_list *out)
 {
     if (spec->family == KVE_TASK_TEXT)
         return open_text(spec, o, out);
+    if (spec->family == KVE_TASK_ITEMS)
+        return kve_items_open(spec->items, spec->sub, o, out);
+    if (spec->family == KVE_TASK_OASST)
+        return open_oasst(name, spec, o, out);
     if (spec->family == KVE_TASK_ROWS) {
         kve_rows_options rows = {.path = o->data_path, .task = spec->sub, .n_samples = o->n_samples};
         if (!o->data_path)

@@ -47,7 +47,7 @@ static kve_status prefill(sample_run *r)
     int64_t start = kve_now_us();
     KVE_TRY(kve_prefill(e->session, r->prompt.context.p, r->n, &r->ctx));
     r->prefill_us = kve_now_us() - start;
-    if (r->teacher) {
+    if (r->s->metric == KVE_METRIC_NLL) {
         int32_t last = r->ctx.W - 1; /* the last W tokens were the last chunk */
         KVE_TRY(kve_row_nll(e->session, &last, r->prompt.tail.p, 1, &r->first_nll));
     }
@@ -68,6 +68,41 @@ static kve_status compute(sample_run *r)
     return fill_records(r);
 }
 
+static kve_status alloc_logliks(sample_run *r)
+{
+    size_t n = r->s->n_choices;
+    for (size_t i = 0; n && i < r->n_cells; i++)
+        KVE_TRY(kve_arena_alloc(r->arena, n, sizeof *r->answers[i].loglik, &r->answers[i].loglik));
+    return n ? kve_arena_alloc(r->arena, n, sizeof *r->full.loglik, &r->full.loglik) : KVE_OK;
+}
+
+/* The texts that forks are fed and scored on. */
+static kve_status make_scripts(sample_run *r)
+{
+    const kve_ids *tail = &r->prompt.tail;
+    r->n_scripts = r->s->n_choices ? r->s->n_choices : 1;
+    if (!r->teacher)
+        return KVE_OK;
+    KVE_TRY(kve_arena_alloc(r->arena, r->n_scripts, sizeof *r->scripts, &r->scripts));
+    for (size_t c = 0; c < r->n_scripts; c++) {
+        const kve_ids *choice = r->s->n_choices ? &r->prompt.choices[c] : NULL;
+        size_t n = tail->len + (choice ? choice->len : 0);
+        int32_t *ids = NULL;
+        KVE_TRY(kve_arena_alloc(r->arena, n, sizeof *ids, &ids));
+        memcpy(ids, tail->p, tail->len * sizeof *ids);
+        if (choice)
+            memcpy(ids + tail->len, choice->p, choice->len * sizeof *ids);
+        r->scripts[c] = (script){ids, (int32_t)n};
+    }
+    return KVE_OK;
+}
+
+static kve_status open_session(sample_run *r)
+{
+    kve_status st = ensure_session(r->e, r->n + tail_rows(r));
+    return st != KVE_OK && r->s->source ? kve_fail_context(st, "%s", r->s->source) : st;
+}
+
 static kve_status prepare(sample_run *r)
 {
     kve_str name = {0};
@@ -83,8 +118,10 @@ static kve_status prepare(sample_run *r)
     if (st != KVE_OK)
         return st;
     r->n = (int32_t)r->prompt.context.len;
-    r->teacher = r->s->metric == KVE_METRIC_NLL;
-    return ensure_session(r->e, r->n + tail_rows(r));
+    r->teacher = r->s->metric == KVE_METRIC_NLL || r->s->n_choices;
+    KVE_TRY(make_scripts(r));
+    KVE_TRY(alloc_logliks(r));
+    return open_session(r);
 }
 
 kve_status kve_evaluator_prompt(const kve_evaluator *e, const kve_sample *s, char sha256[KVE_SHA256_HEX])
@@ -108,8 +145,11 @@ kve_status kve_evaluate(kve_evaluator *e, const kve_sample *s, const kve_cell *c
 {
     sample_run r = {.e = e, .s = s, .arena = arena, .cells = cells, .n_cells = n_cells, .records = records};
     kve_status st = prepare(&r);
-    if (st == KVE_OK)
+    if (st == KVE_OK) {
+        kve_range_push(e->m->be, r.name);
         st = compute(&r);
+        kve_range_pop(e->m->be);
+    }
     run_close(&r);
     return st;
 }

@@ -23,10 +23,17 @@ typedef struct answer {
     int32_t n;
     double nll_sum;
     int32_t n_scored;
+    double *loglik;             /* [n_choices], in the arena, or NULL */
     int32_t kept_min, kept_max; /* lengths as read back from the device */
-    int64_t decode_us;
-    int32_t n_forks; /* of the batch */
+    int64_t decode_us;          /* of the batches that it took part in */
+    int32_t n_forks;            /* of the largest of them */
 } answer;
+
+/* What a fork is fed and scored on: the tail, and one choice where there are choices. */
+typedef struct script {
+    const int32_t *ids; /* [n] */
+    int32_t n;
+} script;
 
 /* What one policy's ranking gave. */
 typedef struct ranking {
@@ -48,8 +55,10 @@ typedef struct sample_run {
     kve_prompt prompt;
     kve_context ctx;
     int32_t n;
-    bool teacher;      /* metric nll */
-    float first_nll;   /* teacher: of the first token after the cut, which no policy touches */
+    bool teacher;      /* the forks are fed what they are scored on: metric nll, or choices */
+    script *scripts;   /* teacher: [n_scripts] */
+    size_t n_scripts;  /* forks of one cell: as many as there are choices, else 1 */
+    float first_nll;   /* metric nll: of the first token after the cut, which no policy touches */
     float *importance; /* device [L][Hkv][n], or NULL */
     float *host_importance;
     int32_t n_future;
@@ -69,12 +78,17 @@ static inline bool cell_keeps_all(const sample_run *r, const kve_cell *c)
     return c->policy->keeps_all || c->budget >= r->n;
 }
 
+/* Rows of a fork's own cache: the longest of them. */
 static inline int32_t tail_rows(const sample_run *r)
 {
-    return (int32_t)r->prompt.tail.len + (r->teacher ? 0 : (int32_t)r->s->max_new_tokens);
+    int32_t most = (int32_t)r->prompt.tail.len + (r->teacher ? 0 : (int32_t)r->s->max_new_tokens);
+    for (size_t c = 0; r->teacher && c < r->n_scripts; c++)
+        most = r->scripts[c].n > most ? r->scripts[c].n : most;
+    return most;
 }
 
-/* forks.c: the full fork alone, with its future queries; fills full, importance, n_future. */
+/* forks.c: the full fork alone, with its future queries; fills full, importance, n_future. Of a sample with choices the
+ * future is the tail and the right choice. */
 kve_status run_full_alone(sample_run *r);
 /* forks.c: every cell that evicts (and the full one, if wanted and not run yet). */
 kve_status run_forks(sample_run *r, bool with_full);

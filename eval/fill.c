@@ -1,5 +1,7 @@
 /* From answers to records: texts, scores, rewards, times. */
 #include "eval/evaluator_internal.h"
+#include "eval/metric_choice.h"
+#include "eval/metric_rouge.h"
 #include "eval/metric_ruler.h"
 
 #include "host/base/stats.h"
@@ -22,18 +24,52 @@ void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cel
         r->sink = e->opt.sink;
         r->recent = kve_protected_recent(cell->policy, e->opt.recent);
     }
-    r->question_in_prefill = e->opt.question_in && *s->question;
+    r->question_in_prefill = kve_question_in(s, e->opt.question_in);
     r->references = s->references;
     r->n_references = s->n_references;
     r->metric = kve_metric_name(s->metric);
+    r->subject = s->subject;
+    if (s->n_shots >= 0)
+        r->shots = s->n_shots;
+    if (s->n_choices)
+        r->gold = (int64_t)s->gold;
     r->attempt = 1;
     r->unix_time = (int64_t)time(NULL);
+}
+
+static void judge_choices(const sample_run *r, const answer *a, kve_record *rec)
+{
+    const kve_sample *s = r->s;
+    size_t plain = kve_choice_best(a->loglik, s->n_choices);
+    size_t norm = kve_choice_best_norm(a->loglik, s->choices, s->n_choices);
+    bool by_norm = s->metric == KVE_METRIC_ACC_NORM;
+    const char *picked = s->choices[by_norm ? norm : plain];
+    rec->loglik = a->loglik;
+    rec->n_choices = s->n_choices;
+    rec->acc = plain == s->gold;
+    rec->acc_norm = norm == s->gold;
+    rec->score = by_norm ? rec->acc_norm : rec->acc;
+    rec->prediction = picked + (*picked == ' ');
+}
+
+static kve_status judge_text(const sample_run *r, const char *text, kve_record *rec)
+{
+    const kve_sample *s = r->s;
+    if (s->metric != KVE_METRIC_ROUGE_L)
+        return kve_metric_ruler(text, strlen(text), s->references, s->n_references, s->metric == KVE_METRIC_RULER_ANY,
+                                &rec->score);
+    KVE_TRY(kve_rouge_best(kve_rouge_l, text, s->references, s->n_references, &rec->score));
+    return kve_rouge_best(kve_rouge_l_longbench, text, s->references, s->n_references, &rec->rouge_l_longbench);
 }
 
 static kve_status judge(const sample_run *r, const answer *a, kve_record *rec)
 {
     kve_str text = {0};
     char *copy = NULL;
+    if (r->s->n_choices) {
+        judge_choices(r, a, rec);
+        return KVE_OK;
+    }
     if (r->teacher) {
         rec->nll_sum = a->nll_sum;
         rec->n_scored = a->n_scored;
@@ -47,8 +83,7 @@ static kve_status judge(const sample_run *r, const answer *a, kve_record *rec)
     KVE_TRY(st);
     rec->prediction = copy;
     rec->n_generated = a->n;
-    return kve_metric_ruler(copy, strlen(copy), r->s->references, r->s->n_references,
-                            r->s->metric == KVE_METRIC_RULER_ANY, &rec->score);
+    return judge_text(r, copy, rec);
 }
 
 /* `cell_row`: the cell's place among its policy's budgets. Everything kept loses nothing, by definition. */

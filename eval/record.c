@@ -18,25 +18,49 @@ typedef struct field {
     {                                                                                                                  \
 #NAME, KIND, offsetof(kve_record, NAME)                                                                        \
     }
-static const field g_fields[] = {FIELD(TEXT, sample_id),     FIELD(TEXT, task),
-                                 FIELD(TEXT, task_version),  FIELD(TEXT, policy),
-                                 FIELD(INT, budget),         FIELD(TEXT, status),
-                                 FIELD(TEXT, reason),        FIELD(TEXT, info),
-                                 FIELD(TEXT, note),          FIELD(INT, n_context),
-                                 FIELD(INT, kept_min),       FIELD(INT, kept_max),
-                                 FIELD(INT, kv_bytes),       FIELD(INT, sink),
-                                 FIELD(INT, recent),         FIELD(BOOL, question_in_prefill),
-                                 FIELD(TEXT, prompt_sha256), FIELD(TEXT, prediction),
-                                 FIELD(TEXT, metric),        FIELD(NUM, score),
-                                 FIELD(NUM, nll_sum),        FIELD(INT, n_scored),
-                                 FIELD(NUM, reward_lost),    FIELD(NUM, reward_norm),
-                                 FIELD(NUM, reward_sum),     FIELD(NUM, reward_sum_norm),
-                                 FIELD(INT, n_future),       FIELD(INT, n_prefills),
-                                 FIELD(INT, prefill_us),     FIELD(INT, score_us),
-                                 FIELD(INT, rank_us),        FIELD(INT, compact_us),
-                                 FIELD(INT, decode_us),      FIELD(INT, decode_forks),
-                                 FIELD(INT, n_generated),    FIELD(INT, attempt),
-                                 FIELD(INT, unix_time)};
+static const field g_fields[] = {FIELD(TEXT, sample_id),
+                                 FIELD(TEXT, task),
+                                 FIELD(TEXT, task_version),
+                                 FIELD(TEXT, policy),
+                                 FIELD(INT, budget),
+                                 FIELD(TEXT, status),
+                                 FIELD(TEXT, reason),
+                                 FIELD(TEXT, info),
+                                 FIELD(TEXT, note),
+                                 FIELD(INT, n_context),
+                                 FIELD(INT, kept_min),
+                                 FIELD(INT, kept_max),
+                                 FIELD(INT, kv_bytes),
+                                 FIELD(INT, sink),
+                                 FIELD(INT, recent),
+                                 FIELD(BOOL, question_in_prefill),
+                                 FIELD(TEXT, prompt_sha256),
+                                 FIELD(TEXT, prediction),
+                                 FIELD(TEXT, metric),
+                                 FIELD(NUM, score),
+                                 FIELD(NUM, nll_sum),
+                                 FIELD(INT, n_scored),
+                                 FIELD(NUM, reward_lost),
+                                 FIELD(NUM, reward_norm),
+                                 FIELD(NUM, reward_sum),
+                                 FIELD(NUM, reward_sum_norm),
+                                 FIELD(INT, n_future),
+                                 FIELD(INT, n_prefills),
+                                 FIELD(INT, prefill_us),
+                                 FIELD(INT, score_us),
+                                 FIELD(INT, rank_us),
+                                 FIELD(INT, compact_us),
+                                 FIELD(INT, decode_us),
+                                 FIELD(INT, decode_forks),
+                                 FIELD(INT, n_generated),
+                                 FIELD(INT, attempt),
+                                 FIELD(INT, unix_time),
+                                 FIELD(NUM, acc),
+                                 FIELD(NUM, acc_norm),
+                                 FIELD(INT, gold),
+                                 FIELD(NUM, rouge_l_longbench),
+                                 FIELD(TEXT, subject),
+                                 FIELD(INT, shots)};
 enum { N_FIELDS = sizeof g_fields / sizeof *g_fields };
 
 static void *at(kve_record *r, const field *f)
@@ -82,6 +106,19 @@ static void write_field(kve_jw *w, const kve_record *r, const field *f)
     }
 }
 
+static void write_numbers(kve_jw *w, const char *key, const double *x, size_t n)
+{
+    kve_jw_key(w, key);
+    if (!x) {
+        kve_jw_null(w);
+        return;
+    }
+    kve_jw_begin(w, '[');
+    for (size_t i = 0; i < n; i++)
+        kve_jw_num(w, x[i]);
+    kve_jw_end(w, ']');
+}
+
 kve_status kve_record_write(const kve_record *r, kve_str *out)
 {
     kve_jw w = {.out = out};
@@ -93,15 +130,8 @@ kve_status kve_record_write(const kve_record *r, kve_str *out)
     for (size_t i = 0; i < r->n_references; i++)
         kve_jw_str(&w, r->references[i]);
     kve_jw_end(&w, ']');
-    kve_jw_key(&w, "reward_heads");
-    if (r->reward_heads) {
-        kve_jw_begin(&w, '[');
-        for (size_t i = 0; i < r->n_reward_heads; i++)
-            kve_jw_num(&w, r->reward_heads[i]);
-        kve_jw_end(&w, ']');
-    } else {
-        kve_jw_null(&w);
-    }
+    write_numbers(&w, "reward_heads", r->reward_heads, r->n_reward_heads);
+    write_numbers(&w, "loglik", r->loglik, r->n_choices);
     kve_jw_end(&w, '}');
     return w.status;
 }
@@ -140,11 +170,30 @@ static kve_status read_list(const cJSON *obj, const char *key, const char *name,
     return *out && !cJSON_IsArray(v) ? kve_fail(KVE_ERR_FILE, "%s: field '%s' is not a list", name, key) : KVE_OK;
 }
 
+static kve_status read_numbers(const cJSON *obj, const char *key, const char *name, kve_arena *arena,
+                               const double **out, size_t *n)
+{
+    const cJSON *list;
+    double *values = NULL;
+    size_t i = 0;
+    KVE_TRY(read_list(obj, key, name, &list));
+    if (!list)
+        return KVE_OK;
+    *n = (size_t)cJSON_GetArraySize(list);
+    KVE_TRY(kve_arena_alloc(arena, *n, sizeof *values, &values));
+    for (const cJSON *e = list->child; e; e = e->next, i++) {
+        if (!cJSON_IsNumber(e) && !cJSON_IsNull(e))
+            return kve_fail(KVE_ERR_FILE, "%s: '%s'[%zu] is neither a number nor null", name, key, i);
+        values[i] = cJSON_IsNumber(e) ? e->valuedouble : NAN;
+    }
+    *out = values;
+    return KVE_OK;
+}
+
 static kve_status read_arrays(const cJSON *obj, const char *name, kve_arena *arena, kve_record *r)
 {
-    const cJSON *refs, *heads;
+    const cJSON *refs;
     KVE_TRY(read_list(obj, "references", name, &refs));
-    KVE_TRY(read_list(obj, "reward_heads", name, &heads));
     if (refs) {
         const char **texts = NULL;
         r->n_references = (size_t)cJSON_GetArraySize(refs);
@@ -157,19 +206,8 @@ static kve_status read_arrays(const cJSON *obj, const char *name, kve_arena *are
         }
         r->references = texts;
     }
-    if (heads) {
-        double *values = NULL;
-        r->n_reward_heads = (size_t)cJSON_GetArraySize(heads);
-        KVE_TRY(kve_arena_alloc(arena, r->n_reward_heads, sizeof *values, &values));
-        size_t i = 0;
-        for (const cJSON *e = heads->child; e; e = e->next, i++) {
-            if (!cJSON_IsNumber(e) && !cJSON_IsNull(e))
-                return kve_fail(KVE_ERR_FILE, "%s: 'reward_heads'[%zu] is neither a number nor null", name, i);
-            values[i] = cJSON_IsNumber(e) ? e->valuedouble : NAN;
-        }
-        r->reward_heads = values;
-    }
-    return KVE_OK;
+    KVE_TRY(read_numbers(obj, "reward_heads", name, arena, &r->reward_heads, &r->n_reward_heads));
+    return read_numbers(obj, "loglik", name, arena, &r->loglik, &r->n_choices);
 }
 
 static kve_status read_all(const cJSON *obj, const char *name, kve_arena *arena, kve_record *r)

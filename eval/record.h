@@ -33,7 +33,7 @@ typedef struct kve_record {
     const char *prediction;
     const char *const *references;
     size_t n_references;
-    const char *metric; /* "ruler_all" | "ruler_any" | "nll" */
+    const char *metric; /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" */
     double score;       /* of the metric; nll: this sample's perplexity */
     double nll_sum;     /* nats over n_scored tokens */
     int64_t n_scored;
@@ -49,8 +49,15 @@ typedef struct kve_record {
     int64_t decode_us;                                 /* of the whole batch of forks that this cell was decoded in */
     int64_t decode_forks;                              /* how many forks that batch had */
     int64_t n_generated;
-    int64_t attempt;   /* 1, or more after --retry-failed */
-    int64_t unix_time; /* seconds */
+    double acc, acc_norm; /* choices: 0 or 1, whichever of the two is the score */
+    int64_t gold;         /* choices: index of the right one */
+    const double *loglik; /* [n_choices] nats of each choice's tokens */
+    size_t n_choices;
+    double rouge_l_longbench; /* metric rouge_l: the other form */
+    const char *subject;      /* a suite of subjects weighs every sample alike */
+    int64_t shots;            /* examples in the prompt */
+    int64_t attempt;          /* 1, or more after --retry-failed */
+    int64_t unix_time;        /* seconds */
 } kve_record;
 
 /* All unknown. */

@@ -11,6 +11,7 @@ typedef struct comparison {
     const kve_report_cell **cells_a, **cells_b;
     const char **names;
     bool *uses;
+    bool pooled;
     size_t n_pairs, n_other_prompt; /* joined samples; those whose prompts differ */
 } comparison;
 
@@ -28,6 +29,7 @@ static kve_status make(const kve_report *a, const kve_report *b, kve_arena *aren
 static void join_tasks(comparison *c, const kve_report_scope *suite)
 {
     c->n = 0;
+    c->pooled = suite->pooled;
     for (size_t ta = suite->first_task; ta < suite->first_task + suite->n_tasks; ta++)
         for (size_t tb = 0; tb < c->b->n_tasks; tb++)
             if (strcmp(c->a->scopes[ta].name, c->b->scopes[tb].name) == 0) {
@@ -78,7 +80,8 @@ static kve_status difference(comparison *c, size_t pa, size_t pb, size_t sa, siz
         if (c->uses[i])
             count_prompts(c, c->cells_a[i], c->cells_b[i]);
     }
-    kve_report_tasks tasks = {.n_tasks = c->n, .a = c->cells_b, .b = c->cells_a, .names = c->names, .uses = c->uses};
+    kve_report_tasks tasks = {
+        .n_tasks = c->n, .a = c->cells_b, .b = c->cells_a, .names = c->names, .uses = c->uses, .pooled = c->pooled};
     return kve_report_aggregate(&tasks, m, out, NULL);
 }
 

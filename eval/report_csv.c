@@ -60,15 +60,17 @@ static void summary_row(const kve_report *r, size_t s, size_t p, size_t b, kve_m
     field_num(w, c->kv_bytes);
     for (int k = 0; k < KVE_N_TIMINGS; k++)
         field_num(w, c->timing[k]);
-    kve_tw_num(w, c->decode_rate);
+    field_num(w, c->decode_rate);
+    kve_tw_num(w, c->n_measured ? (double)c->n_compressed / (double)c->n_measured : NAN);
     kve_tw_puts(w, "\n");
 }
 
 kve_status kve_report_csv(const kve_report *r, kve_str *out)
 {
     kve_tw w = {.out = out};
-    kve_tw_puts(&w, "scope,suite,task,policy,info,budget,metric,better,n,mean,low,high,n_ok,n_failed,n_unknown,partial,"
-                    "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,decode_tokens_per_s\n");
+    kve_tw_puts(&w,
+                "scope,suite,task,policy,info,budget,metric,better,n,mean,low,high,n_ok,n_failed,n_unknown,partial,"
+                "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,decode_tokens_per_s,compressed\n");
     for (size_t s = 0; s < r->n_scopes; s++)
         for (size_t p = 0; p < r->n_policies; p++)
             for (size_t b = 0; b < r->n_slots; b++)

@@ -21,6 +21,8 @@ typedef enum kve_measure {
     KVE_M_NORM,  /* reward_norm */
     KVE_M_SUM,   /* reward_sum, of the policy: every budget of a sample repeats it */
     KVE_M_SUM_NORM,
+    KVE_M_ACC, /* these two: a task's second metric, beside acc_norm and rouge_l as its score */
+    KVE_M_ROUGE_LONGBENCH,
     KVE_N_MEASURES,
 } kve_measure;
 
@@ -37,7 +39,7 @@ typedef enum kve_timing { KVE_T_PREFILL, KVE_T_SCORE, KVE_T_RANK, KVE_T_COMPACT,
 typedef struct kve_report_row {
     size_t i_task, i_policy, i_slot, line;
     const char *sample, *reason, *metric, *info, *note, *prompt, *version; /* NULL: unknown */
-    bool ok, question;
+    bool ok, question, by_subject;
     double x[KVE_N_MEASURES]; /* NaN: unknown. KVE_M_NLL: nll_sum / n_scored */
     double weight;            /* n_scored where x[KVE_M_NLL] is known, else 1 */
     int64_t timing[KVE_N_TIMINGS], kv_bytes, n_context, kept_min, kept_max;
@@ -58,10 +60,11 @@ typedef struct kve_report_cell {
     size_t n_rows, n_ok, n_failed, n_unknown; /* unknown: ok, but without a score and without nats */
     size_t n_tasks;                           /* tasks of the scope that have an ok row here */
     bool partial;                             /* fewer ok samples than the fullest cell, in any task of the scope */
-    bool uneven, below, above;  /* kept: differs over heads; under min(budget, n_context); over the budget */
-    bool short_prompts;         /* some prompt is no longer than the budget: nothing was evicted there */
-    int64_t kept_min, kept_max; /* KVE_NO_INT: unknown */
-    const char *metric;         /* of the ok rows if they agree, else NULL */
+    bool uneven, below, above;       /* kept: differs over heads; under min(budget, n_context); over the budget */
+    bool short_prompts;              /* some prompt is no longer than the budget: nothing was evicted there */
+    size_t n_measured, n_compressed; /* ok rows with a budget whose kept tokens are known; those that lost some */
+    int64_t kept_min, kept_max;      /* KVE_NO_INT: unknown */
+    const char *metric;              /* of the ok rows if they agree, else NULL */
     double kv_bytes, timing[KVE_N_TIMINGS], decode_rate; /* mean; medians in us; tokens/s. NaN: unknown */
     kve_report_stat stat[KVE_N_MEASURES];
     kve_report_stat diff[KVE_N_BASELINES][KVE_N_DIFF_MEASURES];
@@ -81,6 +84,7 @@ typedef struct kve_report_scope {
     size_t i_suite, first_task, n_tasks; /* i_suite: index into scopes; a task covers itself */
     size_t n_samples;                    /* ok samples of the fullest cell; a suite: summed over its tasks */
     bool has[KVE_N_MEASURES];
+    bool pooled;                      /* a suite of subjects: every sample weighs alike, not every task */
     double prefill_rate, decode_rate; /* tokens/s; NaN: unknown */
     bool single_forks; /* every batch of this scope had one fork: decode_rate of a cell means something */
 } kve_report_scope;
@@ -114,6 +118,9 @@ kve_status kve_report_find_rows(kve_report *r);
 
 kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_policy, size_t i_slot);
 
+/* Something has a budget here, and nothing lost a token to it: the value is the full cache's. */
+bool kve_report_uncompressed(const kve_report_cell *c);
+
 /* "†", "‡" or "". */
 const char *kve_report_mark(const kve_report_policy *p);
 
@@ -122,13 +129,15 @@ size_t kve_report_policy_slot(const kve_report *r, size_t i_scope, size_t i_poli
 
 /* Statistics over the tasks [first, first + n) of a scope: mean over tasks of the weighted task means; the interval
  * resamples samples inside each task. `a` alone: its values. With `b`: paired differences a - b over the samples that
- * are known in both. a[t], b[t] are the cells of task t. per_task, if not NULL, gets each task's own statistics.
- * Tasks without `m` anywhere (uses[t] false) are left out; a task that should have it but has not makes n = 0. */
+ * are known in both. pooled: the samples of all tasks are one set. a[t], b[t] are the cells of task t. per_task, if
+ * not NULL, gets each task's own statistics. Tasks without `m` anywhere (uses[t] false) are left out; a task that
+ * should have it but has not makes n = 0. */
 typedef struct kve_report_tasks {
     size_t n_tasks;
     const kve_report_cell *const *a, *const *b; /* [n_tasks]; b NULL: no pairs */
     const char *const *names;                   /* [n_tasks]: seeds */
     const bool *uses;                           /* [n_tasks] */
+    bool pooled;
 } kve_report_tasks;
 kve_status kve_report_aggregate(const kve_report_tasks *tasks, kve_measure m, kve_report_stat *out,
                                 kve_report_stat *per_task);

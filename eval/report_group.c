@@ -2,8 +2,8 @@
  * report_data.h.
  *
  * What is averaged: a task's cell uses each of its own samples that are ok and known; a failed or unknown one is
- * counted, never averaged in. A suite is the mean over its tasks of the task means, and exists only where every task
- * does. Differences use the samples that both cells know. */
+ * counted, never averaged in. A suite is the mean over its tasks of the task means (of subjects: of all samples), and
+ * exists only where every task does. Differences use the samples that both cells know. */
 #include "eval/report_data.h"
 
 #include "host/base/stats.h"
@@ -19,6 +19,9 @@ const kve_measure_info kve_measures[KVE_N_MEASURES] = {
     [KVE_M_NORM] = {"reward_norm", "Lost future attention, relative to the oracle", true, false, "%.5f"},
     [KVE_M_SUM] = {"reward_sum", "Lost future attention, summed over all budgets", true, true, "%.4g"},
     [KVE_M_SUM_NORM] = {"reward_sum_norm", "Summed loss, relative to the oracle", true, true, "%.4f"},
+    [KVE_M_ACC] = {"acc", "Accuracy (acc)", false, false, "%.3f"},
+    [KVE_M_ROUGE_LONGBENCH] = {"rouge_l_longbench", "ROUGE-L as LongBench counts it (rouge_l_longbench)", false, false,
+                               "%.3f"},
 };
 
 kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_policy, size_t i_slot)
@@ -29,6 +32,11 @@ kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_pol
 const char *kve_report_mark(const kve_report_policy *p)
 {
     return p->class == KVE_C_PREFILL ? "\xe2\x80\xa0" : p->class == KVE_C_FUTURE ? "\xe2\x80\xa1" : "";
+}
+
+bool kve_report_uncompressed(const kve_report_cell *c)
+{
+    return c->n_measured > 0 && c->n_compressed == 0;
 }
 
 size_t kve_report_policy_slot(const kve_report *r, size_t i_scope, size_t i_policy, kve_measure m)
@@ -52,6 +60,8 @@ static void see_kept(kve_report_cell *c, const kve_report_row *row, int64_t budg
     if (budget != KVE_NO_INT) {
         bool fits = row->n_context != KVE_NO_INT && row->n_context <= budget;
         c->short_prompts = c->short_prompts || fits;
+        c->n_measured += row->n_context != KVE_NO_INT;
+        c->n_compressed += row->kept_min < row->n_context; /* unknown is the least */
         c->below = c->below || row->kept_min < (fits ? row->n_context : budget);
         c->above = c->above || row->kept_max > budget;
     }
@@ -94,6 +104,7 @@ kve_status kve_report_find_rows(kve_report *r)
             task->has[m] = task->has[m] || (row->ok && isfinite(row->x[m]));
             suite->has[m] = suite->has[m] || task->has[m];
         }
+        suite->pooled = suite->pooled || row->by_subject;
     }
     return KVE_OK;
 }
@@ -129,6 +140,8 @@ static void mark_partial(kve_report *r, size_t s, size_t p, size_t b)
         all->uneven = all->uneven || c->uneven;
         all->below = all->below || c->below;
         all->short_prompts = all->short_prompts || c->short_prompts;
+        all->n_measured += c->n_measured;
+        all->n_compressed += c->n_compressed;
         all->above = all->above || c->above;
         if (c->kept_min != KVE_NO_INT && (all->kept_min == KVE_NO_INT || c->kept_min < all->kept_min))
             all->kept_min = c->kept_min;
@@ -166,7 +179,8 @@ static kve_report_tasks tasks_of(const kve_report *r, work *w, size_t s, kve_mea
         w->names[t] = r->scopes[suite->first_task + t].name;
         w->uses[t] = r->scopes[suite->first_task + t].has[m];
     }
-    return (kve_report_tasks){.n_tasks = suite->n_tasks, .a = w->a, .names = w->names, .uses = w->uses};
+    return (kve_report_tasks){
+        .n_tasks = suite->n_tasks, .a = w->a, .names = w->names, .uses = w->uses, .pooled = suite->pooled};
 }
 
 static void to_perplexity(kve_report_stat *s)
@@ -205,8 +219,9 @@ static void find_best_free(kve_report *r, size_t s, size_t b, kve_measure m)
     int best = KVE_REPORT_NONE;
     double best_mean = NAN;
     for (size_t p = 0; p < r->n_policies; p++) {
-        const kve_report_stat *stat = &kve_report_at(r, s, p, b)->stat[m];
-        if (r->policies[p].class != KVE_C_FREE || stat->n == 0)
+        const kve_report_cell *c = kve_report_at(r, s, p, b);
+        const kve_report_stat *stat = &c->stat[m];
+        if (r->policies[p].class != KVE_C_FREE || stat->n == 0 || kve_report_uncompressed(c))
             continue;
         if (best == KVE_REPORT_NONE ||
             (kve_measures[m].lower_better ? stat->mean < best_mean : stat->mean > best_mean)) {

@@ -149,7 +149,10 @@ static void table_html(const kve_report *r, const kve_table *t, kve_tw *w)
     kve_tw_puts(w, "</tr></thead><tbody>\n");
     for (size_t row = 0; row < t->n_rows; row++) {
         kve_tw_puts(w, "<tr><td class='who'>");
-        policy_name(r, (size_t)t->row_policy[row], w);
+        if (t->row_policy[row] == KVE_REPORT_NONE)
+            kve_tw_html(w, kve_table_at(t, row, 0)->text);
+        else
+            policy_name(r, (size_t)t->row_policy[row], w);
         kve_tw_puts(w, "</td>");
         for (size_t col = 1; col < t->n_cols; col++)
             if (!kve_table_at(t, row, col)->repeats)
@@ -271,6 +274,8 @@ static kve_status suite_section(const kve_report *r, size_t s, const kve_plot *p
             table_html(r, &t, w);
         }
     }
+    for (int m = KVE_M_ACC; m < KVE_N_MEASURES; m++)
+        KVE_TRY(measure_section(r, s, (kve_measure)m, arena, w));
     figures(r, s, plots, n, true, KVE_M_LOST, w);
     KVE_TRY(measure_section(r, s, KVE_M_LOST, arena, w));
     KVE_TRY(measure_section(r, s, KVE_M_NORM, arena, w));

@@ -95,11 +95,14 @@ static void fill_measures(const kve_record *rec, kve_report_row *row)
     row->x[KVE_M_NORM] = rec->reward_norm;
     row->x[KVE_M_SUM] = rec->reward_sum;
     row->x[KVE_M_SUM_NORM] = rec->reward_sum_norm;
+    row->x[KVE_M_ACC] = rec->metric && strcmp(rec->metric, "acc_norm") == 0 ? rec->acc : NAN;
+    row->x[KVE_M_ROUGE_LONGBENCH] = rec->rouge_l_longbench;
 }
 
 static void fill_integers(const kve_record *rec, kve_report_row *row)
 {
     row->question = rec->question_in_prefill;
+    row->by_subject = rec->subject != NULL;
     row->timing[KVE_T_PREFILL] = rec->prefill_us;
     row->timing[KVE_T_SCORE] = rec->score_us;
     row->timing[KVE_T_RANK] = rec->rank_us;

@@ -121,6 +121,8 @@ static kve_status print_suite(const kve_report *r, size_t s, kve_arena *arena, k
             KVE_TRY(kve_table_markdown(&t, "###", arena, w));
         }
     }
+    for (int m = KVE_M_ACC; m < KVE_N_MEASURES; m++)
+        KVE_TRY(print_measure(r, s, (kve_measure)m, arena, w));
     KVE_TRY(print_measure(r, s, KVE_M_LOST, arena, w));
     KVE_TRY(print_measure(r, s, KVE_M_NORM, arena, w));
     KVE_TRY(kve_table_sums(r, s, arena, &t));
@@ -132,7 +134,7 @@ static kve_status print_suite(const kve_report *r, size_t s, kve_arena *arena, k
 /* The overall tables alone. */
 static kve_status print_brief(const kve_report *r, kve_arena *arena, kve_tw *w)
 {
-    static const kve_measure measures[] = {KVE_M_SCORE, KVE_M_NLL, KVE_M_LOST};
+    static const kve_measure measures[] = {KVE_M_SCORE, KVE_M_NLL, KVE_M_ACC, KVE_M_ROUGE_LONGBENCH, KVE_M_LOST};
     kve_report_notes notes;
     kve_table t;
     for (size_t s = r->n_tasks; s < r->n_scopes; s++) {

@@ -15,7 +15,10 @@ const char *const kve_report_legend[] = {
     "A \xc2\xb1 of 0 means that all samples agree, not that more samples would; no \xc2\xb1: a task has one sample "
     "only.",
     "A suite's value is the mean over its tasks of the task means; its interval resamples samples inside each task. "
-    "It is left out where a task is missing.",
+    "It is left out where a task is missing. A suite of subjects (mmlu) weighs every sample alike instead.",
+    "not compressed: no prompt was longer than the budget, so the value would be the full cache's and say nothing "
+    "about "
+    "the policy; where some were, the last row has the share that lost tokens.",
     "Perplexity is exp(sum of nats / sum of tokens), so long samples weigh more; a suite's is exp of the mean over its "
     "tasks.",
     "(n) behind a value: PARTIAL, fewer samples than the fullest cell of the table. Failed or unknown cells are "

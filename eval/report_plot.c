@@ -69,8 +69,9 @@ static extent find_extent(const kve_report *r, const kve_plot *plot)
     extent e = {.x_low = INFINITY, .x_high = 0, .y_low = INFINITY, .y_high = -INFINITY};
     for (size_t p = 0; p < r->n_policies; p++)
         for (size_t b = 0; b < r->n_slots; b++) {
-            const kve_report_stat *s = &kve_report_at(r, plot->i_scope, p, b)->stat[plot->m];
-            if (s->n)
+            const kve_report_cell *c = kve_report_at(r, plot->i_scope, p, b);
+            const kve_report_stat *s = &c->stat[plot->m];
+            if (s->n && !kve_report_uncompressed(c))
                 see(&e, b ? (double)r->budgets[b] : NAN, s);
         }
     return e;
@@ -83,8 +84,9 @@ static void data_blocks(const kve_report *r, const kve_plot *plot, kve_tw *w)
         double step = exp2(0.014 * ((double)p - ((double)r->n_policies - 1) / 2));
         kve_tw_printf(w, "$p%zu << EOD\n", p);
         for (size_t b = 1; b < r->n_slots; b++) {
-            const kve_report_stat *s = &kve_report_at(r, plot->i_scope, p, b)->stat[plot->m];
-            if (s->n)
+            const kve_report_cell *c = kve_report_at(r, plot->i_scope, p, b);
+            const kve_report_stat *s = &c->stat[plot->m];
+            if (s->n && !kve_report_uncompressed(c))
                 kve_tw_printf(w, "%.6g %.9g %.9g %.9g\n", (double)r->budgets[b] * step, s->mean, low_of(s), high_of(s));
             else
                 kve_tw_puts(w, "\n"); /* a gap, not a line across it */

@@ -49,8 +49,8 @@ static void gather_pairs(const kve_report_cell *a, const kve_report_cell *b, kve
     }
 }
 
-/* Adds the weighted mean of each resample to sums[]. kve_bootstrap() gives only the interval; a suite needs the
- * resamples of its tasks one by one, because its own k-th resample is the mean over the tasks' k-th. */
+/* Adds the weighted mean of each resample to sums[]. kve_bootstrap() gives only the interval; a suite
+ * needs the resamples of its tasks one by one, because its own k-th resample is the mean over the tasks' k-th. */
 static void add_resamples(const sample_set *s, uint64_t seed, double *own, double *sums)
 {
     kve_rng rng;
@@ -87,6 +87,26 @@ static kve_report_stat finish(double *resamples, double scale, double mean, size
         .n = n, .mean = mean, .low = low, .high = kve_quantile(resamples, KVE_REPORT_RESAMPLES, 0.975)};
 }
 
+static void gather_task(const kve_report_tasks *tasks, size_t t, kve_measure m, sample_set *s)
+{
+    if (tasks->b)
+        gather_pairs(tasks->a[t], tasks->b[t], m, s);
+    else
+        gather(tasks->a[t], m, s);
+}
+
+/* All samples of all tasks as one set. */
+static void pool(const kve_report_tasks *tasks, kve_measure m, sample_set *s, double *own, double *sums,
+                 kve_report_stat *out)
+{
+    s->n = 0;
+    for (size_t t = 0; t < tasks->n_tasks; t++)
+        if (tasks->uses[t])
+            gather_task(tasks, t, m, s);
+    add_resamples(s, kve_hash_text(tasks->names[0], strlen(tasks->names[0])), own, sums);
+    *out = finish(own, 1.0, weighted_mean(s), s->n, s->n > 1);
+}
+
 static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *s, double *own, double *sums,
                       kve_report_stat *out, kve_report_stat *per_task)
 {
@@ -97,10 +117,7 @@ static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *
         if (!tasks->uses[t])
             continue;
         s->n = 0;
-        if (tasks->b)
-            gather_pairs(tasks->a[t], tasks->b[t], m, s);
-        else
-            gather(tasks->a[t], m, s);
+        gather_task(tasks, t, m, s);
         complete = complete && s->n > 0;
         spread = spread && s->n > 1;
         n_used++;
@@ -113,7 +130,9 @@ static void aggregate(const kve_report_tasks *tasks, kve_measure m, sample_set *
         if (per_task)
             per_task[t] = finish(own, 1.0, task_mean, s->n, s->n > 1);
     }
-    if (complete && n_used > 0)
+    if (complete && n_used > 0 && tasks->pooled)
+        pool(tasks, m, s, own, sums, out);
+    else if (complete && n_used > 0)
         *out = finish(sums, 1.0 / (double)n_used, mean / (double)n_used, n, spread);
 }
 
@@ -121,17 +140,17 @@ kve_status kve_report_aggregate(const kve_report_tasks *tasks, kve_measure m, kv
                                 kve_report_stat *per_task)
 {
     static const kve_report_stat unknown = {.mean = NAN, .low = NAN, .high = NAN};
-    size_t longest = 0;
+    size_t n_rows = 0;
     double *space = NULL;
     *out = unknown;
     for (size_t t = 0; t < tasks->n_tasks; t++) {
         if (per_task)
             per_task[t] = unknown;
-        longest = tasks->a[t]->n_rows > longest ? tasks->a[t]->n_rows : longest;
+        n_rows += tasks->a[t]->n_rows;
     }
-    KVE_TRY(kve_alloc(2 * (longest + KVE_REPORT_RESAMPLES), sizeof *space, &space));
-    sample_set s = {.x = space, .w = space + longest};
-    double *own = space + 2 * longest, *sums = own + KVE_REPORT_RESAMPLES;
+    KVE_TRY(kve_alloc(2 * (n_rows + KVE_REPORT_RESAMPLES), sizeof *space, &space));
+    sample_set s = {.x = space, .w = space + n_rows};
+    double *own = space + 2 * n_rows, *sums = own + KVE_REPORT_RESAMPLES;
     aggregate(tasks, m, &s, own, sums, out, per_task);
     free(space);
     return KVE_OK;

@@ -99,8 +99,12 @@ static void find_most(grid *g)
 static kve_status value_cell(const grid *g, const kve_report_cell *c, kve_arena *arena, kve_table_cell *out)
 {
     const kve_report_stat *stat = &c->stat[g->m];
+    bool share = g->m == KVE_M_SCORE || g->m == KVE_M_LOST || g->m >= KVE_M_ACC;
+    if (stat->n && kve_report_uncompressed(c)) { /* the full cache's value would flatter a policy */
+        out->text = "not compressed";
+        return KVE_OK;
+    }
     KVE_TRY(kve_table_stat(arena, stat, kve_measures[g->m].format, "", out));
-    bool share = g->m == KVE_M_SCORE || g->m == KVE_M_LOST;
     if (stat->n && share && stat->mean >= 0 && stat->mean <= 1)
         out->fill = stat->mean;
     if (stat->n == 0 && c->n_rows && g->r->scopes[g->s].is_suite && g->r->scopes[g->s].n_tasks > 1)
@@ -144,8 +148,9 @@ static void mark_best(const grid *g, kve_table *t)
         for (int pass = 0; pass < 2; pass++)
             for (size_t row = 0; row < t->n_rows; row++) {
                 const kve_report_policy *p = &g->r->policies[t->row_policy[row]];
-                const kve_report_stat *stat = &grid_cell(g, (size_t)t->row_policy[row], col)->stat[g->m];
-                if (stat->n == 0 || (p->class != KVE_C_FREE && p->class != KVE_C_PREFILL))
+                const kve_report_cell *c = grid_cell(g, (size_t)t->row_policy[row], col);
+                const kve_report_stat *stat = &c->stat[g->m];
+                if (stat->n == 0 || kve_report_uncompressed(c) || (p->class != KVE_C_FREE && p->class != KVE_C_PREFILL))
                     continue;
                 bool better = kve_measures[g->m].lower_better ? stat->mean < best : stat->mean > best;
                 if (pass == 0 && (isnan(best) || better))
@@ -156,6 +161,28 @@ static void mark_best(const grid *g, kve_table *t)
     }
 }
 
+/* A last row: which share of the samples lost tokens at each budget. Nothing where all did. */
+static kve_status share_row(const grid *g, kve_arena *arena, kve_table *t)
+{
+    size_t row = t->n_rows;
+    bool any_whole = false;
+    t->row_policy[row] = KVE_REPORT_NONE;
+    kve_table_at(t, row, 0)->text = "(samples compressed)";
+    for (size_t col = 0; col < g->n_slots; col++) {
+        size_t n = 0, lost = 0;
+        for (size_t p = 0; p < g->r->n_policies; p++) {
+            n += grid_cell(g, p, col)->n_measured;
+            lost += grid_cell(g, p, col)->n_compressed;
+        }
+        any_whole = any_whole || lost < n;
+        if (n)
+            KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, FIXED_COLS + col)->text, "%.0f %%",
+                                    100.0 * (double)lost / (double)n));
+    }
+    t->n_rows += any_whole;
+    return KVE_OK;
+}
+
 static kve_status value_heading(const grid *g, kve_arena *arena, kve_table *t)
 {
     const kve_report_scope *scope = &g->r->scopes[g->s];
@@ -163,7 +190,10 @@ static kve_status value_heading(const grid *g, kve_arena *arena, kve_table *t)
     for (size_t p = 0; p < g->r->n_policies && !metric; p++)
         for (size_t b = 0; b < g->r->n_slots && !metric; b++)
             metric = kve_report_at(g->r, g->s, p, b)->metric;
-    if (scope->is_suite && scope->n_tasks > 1)
+    if (scope->pooled && scope->n_tasks > 1)
+        KVE_TRY(kve_report_text(arena, &t->title, "%s: %s, all samples of %zu subjects", scope->name, what,
+                                scope->n_tasks));
+    else if (scope->is_suite && scope->n_tasks > 1)
         KVE_TRY(kve_report_text(arena, &t->title, "%s: %s, mean of %zu tasks", scope->name, what, scope->n_tasks));
     else if (g->m == KVE_M_SCORE && metric)
         KVE_TRY(kve_report_text(arena, &t->title, "%s: %s (%s)", scope->name, what, metric));
@@ -186,7 +216,7 @@ kve_status kve_table_values(const kve_report *r, size_t i_scope, kve_measure m, 
         return KVE_OK;
     find_most(&g);
     KVE_TRY(budget_columns(r, i_scope, arena, &g.slots, &g.n_slots));
-    KVE_TRY(kve_table_new(arena, 2 * r->n_policies, FIXED_COLS + g.n_slots, out));
+    KVE_TRY(kve_table_new(arena, 2 * r->n_policies + 1, FIXED_COLS + g.n_slots, out));
     KVE_TRY(value_heading(&g, arena, out));
     for (size_t p = 0; p < r->n_policies; p++) {
         bool budgeted = false, known = kve_report_at(r, i_scope, p, 0)->stat[m].n > 0 || m <= KVE_M_NLL;
@@ -198,7 +228,7 @@ kve_status kve_table_values(const kve_report *r, size_t i_scope, kve_measure m, 
             KVE_TRY(value_row(&g, p, true, arena, out));
     }
     mark_best(&g, out);
-    return KVE_OK;
+    return share_row(&g, arena, out);
 }
 
 /* --- differences ------------------------------------------------------------------------------------------------ */
@@ -211,6 +241,10 @@ static kve_status diff_row(const grid *g, size_t p, kve_baseline base, kve_arena
         const kve_report_stat *d = &c->diff[base][g->m];
         kve_table_cell *cell = kve_table_at(t, row, FIXED_COLS + col);
         int best = g->r->best_free[(g->s * g->r->n_slots + g->slots[col]) * KVE_N_DIFF_MEASURES + g->m];
+        if (kve_report_uncompressed(c)) {
+            cell->text = "not compressed";
+            continue;
+        }
         KVE_TRY(kve_table_stat(arena, d, "%.3f", "+", cell));
         cell->mark = d->n && (d->low > 0 || d->high < 0) ? "*" : NULL;
         if (base == KVE_VS_FREE && best == (int)p)

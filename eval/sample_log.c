@@ -12,13 +12,18 @@ kve_status kve_sample_texts(const kve_tokenizer *tk, const kve_prompt *p, kve_st
     return kve_detokenize(tk, p->tail.p, p->tail.len, true, tail);
 }
 
-static void write_ids(kve_jw *w, const char *key, const kve_ids *ids)
+static void write_list(kve_jw *w, const kve_ids *ids)
 {
-    kve_jw_key(w, key);
     kve_jw_begin(w, '[');
     for (size_t i = 0; i < ids->len; i++)
         kve_jw_int(w, ids->p[i]);
     kve_jw_end(w, ']');
+}
+
+static void write_ids(kve_jw *w, const char *key, const kve_ids *ids)
+{
+    kve_jw_key(w, key);
+    write_list(w, ids);
 }
 
 static void write_text(kve_jw *w, const char *key, const char *text)
@@ -36,11 +41,16 @@ static kve_status write_json(const kve_sample_log *log, const kve_sample *s, con
     write_text(&w, "task", s->task);
     write_text(&w, "sample_id", s->id);
     write_text(&w, "prompt_sha256", p->sha256);
-    write_text(&w, "chat_template_sha256", log->chat->sha256);
+    write_text(&w, "chat_template_sha256", s->plain ? "" : log->chat->sha256);
     write_text(&w, "context", context.p ? context.p : "");
     write_text(&w, "tail", tail.p ? tail.p : "");
     write_ids(&w, "context_ids", &p->context);
     write_ids(&w, "tail_ids", &p->tail);
+    kve_jw_key(&w, "choice_ids");
+    kve_jw_begin(&w, '[');
+    for (size_t i = 0; i < p->n_choices; i++)
+        write_list(&w, &p->choices[i]);
+    kve_jw_end(&w, ']');
     kve_jw_end(&w, '}');
     kve_str_free(&context);
     kve_str_free(&tail);

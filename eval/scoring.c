@@ -6,6 +6,7 @@
 #include "host/base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,8 +57,13 @@ static kve_status score(const kve_scoring *s, const kve_policy *p, float **score
                         p->name);
     KVE_TRY(be->vt->alloc(be, (size_t)s->m->cfg.shape.Hq * (size_t)s->ctx->n * sizeof(float), &scratch));
     kve_status st = be->vt->alloc(be, head_rows(s->m) * (size_t)s->ctx->n * sizeof(float), scores);
-    if (st == KVE_OK)
+    if (st == KVE_OK) {
+        char name[64];
+        snprintf(name, sizeof name, "score %s", p->name);
+        kve_range_push(be, name);
         st = score_layers(s, p, *scores, scratch);
+        kve_range_pop(be);
+    }
     be->vt->free(be, scratch);
     return st;
 }

@@ -31,6 +31,14 @@ static void test_names(void **state)
     expect("ruler", KVE_TASK_ROWS, 0, NULL, NULL);
     expect("ruler/vt", KVE_TASK_ROWS, 0, "vt", NULL);
     expect("text:a/b.txt", KVE_TASK_TEXT, 0, NULL, "a/b.txt");
+    expect("boolq", KVE_TASK_ITEMS, 0, NULL, NULL);
+    expect("arc-challenge", KVE_TASK_ITEMS, 0, NULL, NULL);
+    expect("arc_challenge", KVE_TASK_ITEMS, 0, NULL, NULL);
+    expect("gov_report", KVE_TASK_ITEMS, 0, NULL, NULL);
+    expect("mmlu", KVE_TASK_ITEMS, 0, NULL, NULL);
+    expect("mmlu/abstract_algebra", KVE_TASK_ITEMS, 0, "abstract_algebra", NULL);
+    expect("oasst2-4k", KVE_TASK_OASST, 4096, NULL, NULL);
+    expect("oasst2_1k", KVE_TASK_OASST, 1024, NULL, NULL);
 }
 
 static void test_bad_names(void **state)
@@ -62,6 +70,15 @@ static void test_bad_names(void **state)
         {"ruler-4k/qa", "did you mean 'qa_1'"},
         {"ruler/cew", "did you mean 'cwe'"},
         {"ruler-4k/vt/cwe", "is no RULER task"},
+        {"bool", "did you mean 'boolq'"},
+        {"hella-swag", "did you mean 'hellaswag'"},
+        {"arc", "Known: ruler-LENGTH"},
+        {"boolq/a", "boolq has no parts; write 'boolq'"},
+        {"mmlu/", "names no subject"},
+        {"oasst2", "did you mean 'oasst2-4k'"},
+        {"oasst2-", "'' is no length; write oasst2-4k"},
+        {"oasst2-100", "100 tokens is outside"},
+        {"oasst2-4k/x", "is unknown"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         kve_task_spec s = {.length_tok = -5};
@@ -73,6 +90,20 @@ static void test_bad_names(void **state)
 static const char SQUAD[] =
     "{\"data\": [{\"paragraphs\": [{\"context\": \"The sky is grey.\", \"qas\": [{\"question\": \"Which colour has the "
     "sky?\", \"answers\": [{\"text\": \"grey\"}]}]}]}]}";
+
+static void test_file_tasks(void **state)
+{
+    (void)state;
+    assert_int_equal(kve_file_task_count(), 6);
+    for (size_t i = 0; i < kve_file_task_count(); i++) {
+        kve_task_spec s;
+        kve_task_options o = {.tokens = WORDS};
+        kve_dataset_list l;
+        assert_ok(kve_task_parse(kve_file_task_name(i), &s));
+        assert_non_null(strchr(kve_file_task_about(i), ' '));
+        assert_diag(KVE_ERR_USAGE, kve_task_open(kve_file_task_name(i), &o, &l), "needs --data");
+    }
+}
 
 /* Without data, the two qa tasks are left out, and the list says so. */
 static void test_all_of_ruler(void **state)
@@ -200,9 +231,9 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_bad_names), cmocka_unit_test(test_all_of_ruler),
-        cmocka_unit_test(test_some_data), cmocka_unit_test(test_one_task),  cmocka_unit_test(test_rows_and_text),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_bad_names), cmocka_unit_test(test_file_tasks),
+        cmocka_unit_test(test_all_of_ruler),  cmocka_unit_test(test_some_data), cmocka_unit_test(test_one_task),
+        cmocka_unit_test(test_rows_and_text), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, remove_temp_dir);
 }

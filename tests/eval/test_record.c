@@ -17,7 +17,8 @@
 /* clang-format off */
 #define TEXTS(X)                                                                                                       \
     X(sample_id)                                                                                                       \
-    X(task) X(task_version) X(policy) X(status) X(reason) X(info) X(note) X(prompt_sha256) X(prediction) X(metric)
+    X(task) X(task_version) X(policy) X(status) X(reason) X(info) X(note) X(prompt_sha256) X(prediction) X(metric) \
+    X(subject)
 #define INTS(X)                                                                                                        \
     X(budget)                                                                                                          \
     X(n_context)                                                                                                       \
@@ -30,8 +31,12 @@
     X(n_future)                                                                                                        \
     X(n_prefills)                                                                                                      \
     X(prefill_us)                                                                                                      \
-    X(score_us) X(rank_us) X(compact_us) X(decode_us) X(decode_forks) X(n_generated) X(attempt) X(unix_time)
-#define NUMS(X) X(score) X(nll_sum) X(reward_lost) X(reward_norm) X(reward_sum) X(reward_sum_norm)
+    X(score_us) X(rank_us) X(compact_us) X(decode_us) X(decode_forks) X(n_generated) X(attempt) X(unix_time)   \
+    X(gold) X(shots)
+#define NUMS(X)                                                                                                        \
+    X(score)                                                                                                           \
+    X(nll_sum)                                                                                                         \
+    X(reward_lost) X(reward_norm) X(reward_sum) X(reward_sum_norm) X(acc) X(acc_norm) X(rouge_l_longbench)
 /* clang-format on */
 
 #define LINE "records.jsonl:17"
@@ -77,6 +82,10 @@ static void same_record(const kve_record *a, const kve_record *b)
     for (size_t i = 0; i < a->n_reward_heads; i++)
         same_double(a->reward_heads[i], b->reward_heads[i]);
     assert_true(!a->reward_heads == !b->reward_heads);
+    assert_int_equal(a->n_choices, b->n_choices);
+    for (size_t i = 0; i < a->n_choices; i++)
+        same_double(a->loglik[i], b->loglik[i]);
+    assert_true(!a->loglik == !b->loglik);
 }
 
 /* Writes, checks that it is one line, reads, compares, writes again: the bytes are the same. */
@@ -128,6 +137,8 @@ static kve_record filled(void)
     r.n_references = 3;
     r.reward_heads = heads;
     r.n_reward_heads = 4;
+    r.loglik = heads;
+    r.n_choices = 2;
     return r;
 }
 

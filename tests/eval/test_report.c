@@ -75,6 +75,54 @@ static void test_means_and_suites(void **state)
     kve_report_free(&r);
 }
 
+static void put_subject(run_folder *f, const char *task, int sample, double score)
+{
+    char id[16];
+    snprintf(id, sizeof id, "%d", sample);
+    kve_record r = a_record(task, id, "knorm", 64, score);
+    r.subject = strchr(task, '/') + 1;
+    r.metric = "acc";
+    r.acc = score;
+    r.acc_norm = score / 2;
+    add_record(f, &r);
+}
+
+/* Subjects weigh as many samples as they have; other suites weigh their tasks alike. */
+static void test_subjects_are_pooled(void **state)
+{
+    run_folder *f = *state;
+    for (int i = 0; i < 9; i++)
+        put_subject(f, "mmlu/law", i, i < 3);
+    put_subject(f, "mmlu/art", 0, 1);
+    put(f, "other/a", "1", "knorm", 64, 0.25);
+    kve_report r = load(f);
+    near(cell(&r, "mmlu/law", false, "knorm", 64)->stat[KVE_M_SCORE].mean, 1.0 / 3);
+    const kve_report_stat *all = &cell(&r, "mmlu", true, "knorm", 64)->stat[KVE_M_SCORE];
+    near(all->mean, 4.0 / 10); /* not (1/3 + 1) / 2 */
+    assert_int_equal(all->n, 10);
+    assert_true(all->low >= 0 && all->low < 0.3 && all->high > 0.5); /* though one subject has a single sample */
+    assert_int_equal(cell(&r, "mmlu", true, "knorm", 64)->stat[KVE_M_ACC].n, 0); /* it is the score itself */
+    assert_true(r.scopes[scope_of(&r, "mmlu", true)].pooled);
+    assert_false(r.scopes[scope_of(&r, "other", true)].pooled);
+    kve_report_free(&r);
+}
+
+/* Of subjects all samples are drawn together: two constant subjects do have an interval. */
+static void test_pooled_interval(void **state)
+{
+    run_folder *f = *state;
+    for (int i = 0; i < 50; i++) {
+        put_subject(f, "mmlu/law", i, 1);
+        put_subject(f, "mmlu/art", i, 0);
+    }
+    kve_report r = load(f);
+    const kve_report_stat *all = &cell(&r, "mmlu", true, "knorm", 64)->stat[KVE_M_SCORE];
+    near(all->mean, 0.5);
+    double width = all->high - all->low; /* 2 * 1.96 * 0.5 / sqrt(100) = 0.196 */
+    assert_true(width > 0.15 && width < 0.24);
+    kve_report_free(&r);
+}
+
 /* Two tasks of constant, different scores: a bootstrap over all samples together would give a wide interval. */
 static void test_interval_stays_inside_tasks(void **state)
 {
@@ -248,6 +296,7 @@ static void test_kept_tokens(void **state)
         assert_int_equal(c->below, rows[i].below);
         assert_int_equal(c->above, rows[i].above);
         assert_int_equal(c->short_prompts, rows[i].fits);
+        assert_int_equal(kve_report_uncompressed(c), rows[i].fits);
     }
     kve_report_free(&r);
 }
@@ -305,6 +354,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_means_and_suites),
+        TEST(test_subjects_are_pooled),
+        TEST(test_pooled_interval),
         TEST(test_interval_stays_inside_tasks),
         TEST(test_failed_and_unknown_are_counted),
         TEST(test_missing_task_leaves_the_suite_out),

@@ -78,7 +78,18 @@ static char *csv_field(const char **p)
 
 static void test_csv_reads_back(void **state)
 {
-    enum { N_COLS = 24, TASK = 2, POLICY = 3, BUDGET = 5, METRIC = 6, N = 8, MEAN = 9, LOW = 10, HIGH = 11 };
+    enum {
+        N_COLS = 25,
+        TASK = 2,
+        POLICY = 3,
+        BUDGET = 5,
+        METRIC = 6,
+        N = 8,
+        MEAN = 9,
+        LOW = 10,
+        HIGH = 11,
+        COMPRESSED = 24
+    };
     run_folder *f = *state;
     small_run(f, false);
     assert_int_equal(run(f, NO_GNUPLOT, NULL), KVE_OK);
@@ -96,6 +107,7 @@ static void test_csv_reads_back(void **state)
             seen = true;
             assert_true(fabs(mean - (0.4 + third)) < 1e-15);
             assert_string_equal(field[N], "3");
+            assert_string_equal(field[COMPRESSED], "1");
             assert_true(strtod(field[LOW], NULL) < mean && mean < strtod(field[HIGH], NULL));
         }
         for (int c = 0; c < N_COLS; c++)
@@ -105,6 +117,74 @@ static void test_csv_reads_back(void **state)
     assert_int_equal(n_hostile, 3 * 2 * 2);                /* scopes x budgets x measures */
     assert_int_equal(n_rows, 1 + 3 * (2 + 2 * 2 + 2 * 2)); /* header; full has a row for each measure too */
     free(text);
+}
+
+/* The row of a table that begins with `name`, to its end. */
+static const char *table_row(const char *markdown, const char *title, const char *name)
+{
+    static char line[512];
+    const char *at = strstr(markdown, title);
+    assert_non_null(at);
+    at = strstr(at, name);
+    assert_non_null(at);
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+    return line;
+}
+
+static void put_prompt(run_folder *f, const char *sample, const char *policy, int64_t budget, int64_t n_context,
+                       double score)
+{
+    kve_record r = a_record("short", sample, policy, budget, score);
+    r.n_context = n_context;
+    r.kept_min = r.kept_max = budget == KVE_NO_INT || budget > n_context ? n_context : budget;
+    r.metric = "acc_norm";
+    r.acc = 1 - score;
+    r.acc_norm = score;
+    add_record(f, &r);
+}
+
+/* A budget that is above every prompt has no value; one that is above some says how many were compressed. */
+static void test_short_prompts(void **state)
+{
+    run_folder *f = *state;
+    static const int64_t budgets[] = {16, 64, 256};
+    char *markdown = NULL;
+    for (int i = 0; i < 4; i++) {
+        char sample[8];
+        snprintf(sample, sizeof sample, "%d", i);
+        put_prompt(f, sample, "full", KVE_NO_INT, 40 + 20 * i, 1);
+        for (size_t b = 0; b < 3; b++)
+            put_prompt(f, sample, "knorm", budgets[b], 40 + 20 * i, i % 2);
+    }
+    write_records(f);
+    assert_int_equal(run(f, NULL, &markdown), KVE_OK);
+    const char *row = table_row(markdown, "short: Score (acc_norm)", "| knorm");
+    assert_int_equal(count(row, "| 0.500"), 2);
+    assert_int_equal(count(row, "not compressed"), 1);
+    row = table_row(markdown, "short: Score (acc_norm)", "| (samples compressed)");
+    assert_non_null(strstr(row, "| 100 %"));
+    assert_non_null(strstr(row, "| 50 %"));
+    assert_non_null(strstr(row, "| 0 %"));
+    assert_int_equal(count(table_row(markdown, "short: Score (acc_norm)", "| full"), "not compressed"), 0);
+    row = table_row(markdown, "paired difference to the full cache", "| knorm");
+    assert_int_equal(count(row, "not compressed"), 1);
+    row = table_row(markdown, "short: Accuracy", "| knorm"); /* the second metric has a table of its own */
+    assert_int_equal(count(row, "| 0.500"), 2);
+    free(markdown);
+    char *html = read_back(f, "report/index.html");
+    assert_int_equal(count(html, "(samples compressed)") > 0, 1);
+    assert_true(count(html, "not compressed") >= 3);
+    free(html);
+}
+
+static void test_nothing_short(void **state)
+{
+    run_folder *f = *state;
+    char *markdown = NULL;
+    small_run(f, false);
+    assert_int_equal(run(f, NO_GNUPLOT, &markdown), KVE_OK);
+    assert_int_equal(count(markdown, "(samples compressed)"), 0);
+    free(markdown);
 }
 
 static void test_empty_name(void **state)
@@ -347,6 +427,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_csv_reads_back),
+        TEST(test_short_prompts),
+        TEST(test_nothing_short),
         TEST(test_empty_name),
         TEST(test_page_and_hostile_names),
         TEST(test_plots_or_a_reason),
