@@ -3,7 +3,8 @@
  * The formula is in kernels/ops.h. Knows nothing but integers; C and C++ include it.
  *
  * A blob holds the tensors in the order of the enum without gaps, row-major as torch's Linear has them ([out][in]),
- * then zeros up to a multiple of 16 floats: so every tensor of every blob of an array of them is 64-byte aligned. */
+ * then zeros, which nothing reads, up to a multiple of 16 floats: so in an array of blobs every tensor is 64-byte
+ * aligned. */
 #ifndef KVE_KERNELS_KVP_H
 #define KVE_KERNELS_KVP_H
 

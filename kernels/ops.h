@@ -195,21 +195,24 @@ typedef struct kve_row_stat_params {
 } kve_row_stat_params;
 
 /* The learned policy's scores (KVP, arXiv 2602.10238; weights and their layout: kernels/kvp.h), one network per layer
- * and KV head, for layers i_layer .. i_layer + n_layers - 1 in one call. With LN(x) = (x - mean) / sqrt(var + 1e-5) *
- * gain + shift (torch's LayerNorm: biased variance) and x_j of row j, concatenated in this order: x_j = LN(Wk k_j +
- * bk), LN(Wv v_j + bv), LN(table[min(j, n_positions - 1)])        [2H + P] out[.][j] = w_out . silu(LN(W_deep
- * silu(LN(W_mix x_j + b_mix)) + b_deep)) + b_out The row's position is its index j, so the cache must hold the whole
- * context. An input whose bit is not in `inputs` is zeros in x_j; its rows (kv.k, kv.v) or table are not read and may
- * be NULL. A NaN in a row makes that row's score NaN.
+ * and KV head, for layers i_layer .. i_layer + n_layers - 1 in one call:
  *
- * With a BF16 cache the inputs of the four matrix products are rounded to bf16 (nearest even): the matrices and x_j,
- * and what the first hidden layer gives to the second. Products accumulate in fp32; biases, LN, silu and the last
- * line's dot product stay fp32. With an F32 cache nothing is rounded. */
+ *   LN(x) = (x - mean) / sqrt(var + 1e-5) * gain + shift             torch's LayerNorm, biased variance
+ *   x_j = [ LN(Wk k_j + bk), LN(Wv v_j + bv), LN(table[min(j, n_positions - 1)]) ]             [2H + P]
+ *   h_j = silu(LN(W_mix x_j + b_mix))                                                          [H]
+ *   out[..][j] = w_out . silu(LN(W_deep h_j + b_deep)) + b_out
+ *
+ * A row's position is its index j, so the cache must hold the whole context. An input whose bit is not in `inputs` is
+ * zeros in x_j; kv.k, kv.v or table are not read then and may be NULL. A NaN in a row makes that row's score NaN.
+ *
+ * With a BF16 cache the inputs of the four matrix products (the matrices, x_j, h_j) are rounded to bf16, nearest even;
+ * they accumulate in fp32, and biases, LN, silu and the last dot product stay fp32. With F32 nothing is rounded.
+ * A shape that is not kve_kvp_is_legal is KVE_ERR_USAGE. */
 typedef enum kve_kvp_input { KVE_KVP_K = 1 << 0, KVE_KVP_V = 1 << 1, KVE_KVP_POS = 1 << 2 } kve_kvp_input;
 typedef struct kve_kvp_score_params {
     kve_kv kv;            /* rows 0 .. n - 1 of each head */
-    const float *weights; /* [n_layers][Hkv][kve_kvp_count]: those of layer i_layer come first */
-    const float *table;   /* [n_tables][n_positions][P] */
+    const float *weights; /* [n_layers][Hkv][kve_kvp_count]: those of layer i_layer first; at a multiple of 16 bytes */
+    const float *table;   /* [n_tables][n_positions][P]; likewise */
     float *out;           /* [n_layers][Hkv][n] */
     int32_t n, Hkv, D, H, P, i_layer, n_layers;
     int32_t n_tables; /* 1 (all heads share it) or n_layers * Hkv */

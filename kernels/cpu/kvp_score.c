@@ -3,8 +3,8 @@
  * An item is one head and a chunk of rows: it packs the head's matrices into panels once, then takes 48 rows at a time
  * through the whole network, so that nothing but the score leaves the nearest caches. Products are matmul's register
  * tile, k ascending; everything else works on a row in fixed lanes: a row is the same in any chunk. With a bf16 cache
- * the inputs of the products are rounded on the way and stay in fp32 (the product of two bf16 is exact there). flops: 2
- * H (2 D + 3 H + P) per row and head; bytes: K and V once, a head's weights once per chunk. */
+ * the inputs of the products are rounded on the way and stay in fp32, where the product of two bf16 is exact.
+ * flops: 2 H (2 D + 3 H + P) per row and head; bytes: K and V once, a head's weights once per chunk. */
 #include "kernels/cpu/simd.h"
 #include "kernels/kvp.h"
 
@@ -248,12 +248,12 @@ kve_status cpu_kvp_score(kve_backend *be, const kve_kvp_score_params *p)
                  .n_chunks = (p->n + CHUNK - 1) / CHUNK};
     if (!kve_kvp_is_legal(j.s))
         return kve_fail(KVE_ERR_USAGE,
-                        "cpu: kvp_score with D = %d, H = %d, P = %d; D and H are multiples of 16 up to %d and %d, P up "
-                        "to %d",
+                        "cpu: kvp_score with D = %d, H = %d, P = %d; all are multiples of 16, D up to %d, H up to %d, "
+                        "P up to %d",
                         p->D, p->H, p->P, KVE_KVP_MAX_D, KVE_KVP_MAX_H, KVE_KVP_MAX_P);
     if ((p->inputs & KVE_KVP_POS) && ((p->n_tables != 1 && p->n_tables != heads) || p->n_positions < 1))
         return kve_fail(KVE_ERR_USAGE,
-                        "cpu: kvp_score with %d position tables of %d rows for %d heads; 1 table or one "
+                        "cpu: kvp_score with %d position tables of %d rows for %d heads; give 1 table or one "
                         "per head, of at least one row",
                         p->n_tables, p->n_positions, heads);
     kvp_work unused;

@@ -25,13 +25,13 @@ struct kvp_call {
 };
 
 /* One of the four matrices and the LayerNorm behind it. */
-struct layer {
+struct kvp_layer {
     int32_t weight, bias; /* offsets in a blob; gain and shift follow bias, H floats each */
     int32_t K, in, out;   /* inputs; columns of x that they and the results stand in */
     int32_t resident;     /* offset in shared memory */
 };
 
-template <class E> __device__ static inline layer layer_of(const kvp_call &c, int i, int columns)
+template <class E> __device__ static inline kvp_layer layer_of(const kvp_call &c, int i, int columns)
 {
     const int32_t H = c.p.H, D = c.p.D, mixed = 2 * H + c.p.P, at = columns * (D + VEC<E>);
     switch (i) {
@@ -46,7 +46,7 @@ template <class E> __device__ static inline layer layer_of(const kvp_call &c, in
     }
 }
 
-template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
+template <class E, int RT, int CT, int WC, bool RESIDENT> struct kvp_group {
     static constexpr int ROWS = TILE * RT, COLS = TILE * CT * WC, LANES = WARP * WC;
     static constexpr int CHUNK_LD = DEPTH<E> + VEC<E>, PER_ROW = DEPTH<E> / VEC<E>, CHUNK_VECS = COLS * PER_ROW;
     static constexpr int PATCH = IS_BF16<E> ? TILE * PATCH_LD : 0;
@@ -59,7 +59,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
     int32_t head, row0;
     int lane, part; /* in the group; which of its warps */
 
-    __device__ inline group(const kvp_call &call, unsigned char *memory)
+    __device__ inline kvp_group(const kvp_call &call, unsigned char *memory)
         : c(call), matrices(reinterpret_cast<E *>(memory)), head(static_cast<int32_t>(blockIdx.y)), row0(0)
     {
         int warp = threadIdx.x / WARP, g = warp / WC;
@@ -83,7 +83,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
         return c.p.weights + static_cast<size_t>(head) * c.count + at;
     }
 
-    __device__ inline const E *matrix(const layer &l) const
+    __device__ inline const E *matrix(const kvp_layer &l) const
     {
         return static_cast<const E *>(c.matrices) + static_cast<size_t>(head) * c.count + l.weight;
     }
@@ -102,7 +102,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
     __device__ inline void load_matrices() const
     {
         for (int i = 0; i < 4; i++) {
-            const layer l = layer_of<E>(c, i, COLS);
+            const kvp_layer l = layer_of<E>(c, i, COLS);
             const E *from = matrix(l);
             const int per_row = l.K / VEC<E>;
             for (int v = threadIdx.x; v < COLS * per_row; v += blockDim.x) {
@@ -208,7 +208,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
                 reinterpret_cast<uint4 *>(chunk)[r * (CHUNK_LD / VEC<E>)] = held[i];
     }
 
-    __device__ inline void multiply(product<E, RT, CT> &sum, const layer &l) const
+    __device__ inline void multiply(kvp_product<E, RT, CT> &sum, const kvp_layer &l) const
     {
         const E *a = x + l.in;
         sum.clear();
@@ -268,7 +268,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
     }
 
     /* Mean and 1 / deviation of the lane's rows over the whole group: the warps' moments, merged in their order. */
-    __device__ inline void row_moments(const values<RT, CT> &y, float2 (&row)[RT]) const
+    __device__ inline void row_moments(const kvp_values<RT, CT> &y, float2 (&row)[RT]) const
     {
         const float inverse = 1.0f / static_cast<float>(c.p.H);
         float2 *all = moments + lane_row();
@@ -299,7 +299,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
             row[r].y = rsqrtf(row[r].y * inverse + 1e-5f);
     }
 
-    __device__ inline void layer_norm(values<RT, CT> &y, const layer &l, bool hidden) const
+    __device__ inline void layer_norm(kvp_values<RT, CT> &y, const kvp_layer &l, bool hidden) const
     {
         const float *bias = vectors(l.bias) + column() + lane_column(), *gain = bias + c.p.H, *shift = gain + c.p.H;
         float2 row[RT];
@@ -325,7 +325,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
             }
     }
 
-    __device__ inline void store(const values<RT, CT> &y, int at) const
+    __device__ inline void store(const kvp_values<RT, CT> &y, int at) const
     {
         quad<E> *to = quads() + (lane_row() * c.ldx + at + column() + lane_column()) / 4;
 #pragma unroll
@@ -338,7 +338,7 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
     }
 
     /* The last dot product, the warps' parts added in their order. */
-    __device__ inline void finish(const values<RT, CT> &y) const
+    __device__ inline void finish(const kvp_values<RT, CT> &y) const
     {
         const float *w = vectors(c.at[KVE_KVP_OUT_WEIGHT]) + column() + lane_column();
         float2 *parts = moments + WC * ROWS + lane_row();
@@ -376,10 +376,10 @@ template <class E, int RT, int CT, int WC, bool RESIDENT> struct group {
     {
 #pragma unroll 1
         for (int i = 0; i < 4; i++) {
-            const layer l = layer_of<E>(c, i, COLS);
+            const kvp_layer l = layer_of<E>(c, i, COLS);
             const bool hidden = i >= 2;
-            product<E, RT, CT> sum;
-            values<RT, CT> y;
+            kvp_product<E, RT, CT> sum;
+            kvp_values<RT, CT> y;
             if (!hidden && !(c.p.inputs & (i == 0 ? KVE_KVP_K : KVE_KVP_V))) {
                 blank(l.out, c.p.H);
                 continue;

@@ -78,16 +78,16 @@ template <class E> __device__ static inline float silu(float x)
         return x / (1.0f + expf(-x));
 }
 
-template <int RT, int CT> struct values {
+template <int RT, int CT> struct kvp_values {
     float v[RT][CT][OWN];
 };
 
 /* sums [16 RT][16 CT] += x [16 RT][depth] w [16 CT][depth]^T, k ascending. x and w are shared memory, rows ldx and ldw
  * elements apart, at multiples of 32 bytes. */
-template <class E, int RT, int CT> struct product;
+template <class E, int RT, int CT> struct kvp_product;
 
-template <int RT, int CT> struct product<float, RT, CT> {
-    values<RT, CT> sum;
+template <int RT, int CT> struct kvp_product<float, RT, CT> {
+    kvp_values<RT, CT> sum;
 
     __device__ inline void clear()
     {
@@ -120,7 +120,7 @@ template <int RT, int CT> struct product<float, RT, CT> {
         }
     }
 
-    __device__ inline void take(values<RT, CT> &out, float *) const
+    __device__ inline void take(kvp_values<RT, CT> &out, float *) const
     {
         out = sum;
     }
@@ -158,7 +158,7 @@ __device__ static inline void load_fragment(columns_fragment &f, const bf16 *p, 
 }
 #endif
 
-template <int RT, int CT> struct product<bf16, RT, CT> {
+template <int RT, int CT> struct kvp_product<bf16, RT, CT> {
     nvcuda::wmma::fragment<nvcuda::wmma::accumulator, TILE, TILE, TILE, float> sum[RT][CT];
 
     __device__ inline void clear()
@@ -188,7 +188,7 @@ template <int RT, int CT> struct product<bf16, RT, CT> {
 
     /* Through the warp's patch [TILE][PATCH_LD]: what a lane holds of a fragment is not specified. One lane writes what
      * another reads, and the next tile overwrites it, hence the two waits. */
-    __device__ inline void take(values<RT, CT> &out, float *patch) const
+    __device__ inline void take(kvp_values<RT, CT> &out, float *patch) const
     {
         const float *mine = patch + lane_row() * PATCH_LD + lane_column();
 #pragma unroll

@@ -1,5 +1,5 @@
-/* The learned policy's scores, fused: K and V go in, scores come out. Contract: kernels/ops.h kvp_score; the network's
- * tensors: kernels/kvp.h; body: kvp_group.cuh; arithmetic: kvp_product.cuh; twin: kernels/cpu/kvp_score.c.
+/* The learned policy's scores, fused: K and V go in, scores come out. Contract: kernels/ops.h kvp_score; tensors:
+ * kernels/kvp.h; body: kvp_group.cuh; arithmetic: kvp_product.cuh; twin: kernels/cpu/kvp_score.c.
  *
  * One launch scores all layers and heads of a call: blockIdx.y is the head, blockIdx.x a share of its rows. A GROUP of
  * WC warps takes 16 RT rows through the whole network; each of its warps owns 16 CT columns of a layer, so a group
@@ -7,20 +7,25 @@
  * from the shape alone: the same bits in any call and grid.
  *
  * One kernel, two kinds of arithmetic, by the element E of matrices and activations in shared memory:
- *   bf16   tensor cores: for bf16 caches from compute capability 8 on
- *   float  fused multiply-adds: for f32 caches, and for bf16 caches where the first cannot run (older devices, too
- * little shared memory); operands are rounded to bf16 there, so the contract is the same For a bf16 cache a small
- * launch before rounds the call's matrices once, so that every block copies instead of rounding.
+ *
+ *   bf16   tensor cores: bf16 caches, from compute capability 8 on
+ *   float  fused multiply-adds: f32 caches, and bf16 caches where the first cannot run (an older device, too little
+ *          shared memory); it then rounds its operands to bf16, so the contract is the same
+ *
+ * For a bf16 cache a small launch before rounds the call's matrices once, so that every block copies without rounding.
  *
  * Matrices: a narrow network (H <= 64, bf16) keeps all four in shared memory (RESIDENT), and its warps walk over the
  * rows without a barrier. Otherwise they stream: chunks of DEPTH columns in two buffers, the next chunk on its way in
  * registers while this one is multiplied. One barrier a chunk is enough: who overwrites a buffer has passed the barrier
  * behind its last read, and the same barrier shows the new chunk to all. Columns from H on are zeros.
  *
- * Shared memory with D = 128, P = 32 (blocks of at most 256 threads, fewer groups where a device has less):
+ * Blocks have at most 256 threads, one to a processor: 254 registers where H is wide, no spills. Shared memory with
+ * D = 128, P = 32; a device with less gets fewer groups:
+ *
  *   H 64   bf16   matrices 66 KiB, 14 KiB for a warp's 32 rows; 8 warps 178 KiB
- *   H 256  bf16   two chunks 40 KiB, 39 KiB for a group's 32 rows; 4 groups of 2 warps 194 KiB
+ *   H 256  bf16   two chunks 40 KiB, 39 KiB for a group's 32 rows; 4 groups of 2 warps 194 KiB, at least 3
  *          float  two chunks 24 KiB, 35 KiB for a group's 16 rows: one group runs in 64 KiB
+ *
  * Activations are one array x of 2H + P (or H + D) elements a row: the raw key or value stands at H, its feature at 0
  * or H, the position at 2H; hidden layers overwrite the front. Before a product all of x is written, after it all of x
  * is read: by the stream's first and last barrier, or by __syncwarp where the group is one warp.
@@ -28,7 +33,7 @@
  * bytes: K and V once, the matrices once per block (L2); flops: 2 H (2 D + 3 H + P) a row. Qwen2.5-7B (28 layers, 4
  * heads, D 128), 4,096 tokens, H200 (4.3 TB/s, 790 TFLOP/s): H 64 moves 235 MB (0.055 ms) and multiplies 28 GFLOP
  * (0.036 ms); H 256 multiplies 248 GFLOP (0.31 ms) and moves its matrices 32 times out of L2 (2 GB). Goals: 0.08 and
- * 0.6 ms. */
+ * 0.6 ms; not measured yet. */
 #include "kernels/cuda/kvp_group.cuh"
 
 enum { MAX_THREADS = 256, ALIGN = 32 };
@@ -39,7 +44,7 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) kvp_kernel(const __grid
     if constexpr (!IS_BF16<E> || KVP_TENSOR_CORES) {
         KVE_DYN_SHARED(unsigned char, raw);
         unsigned char *memory = raw + (ALIGN - reinterpret_cast<uintptr_t>(raw) % ALIGN) % ALIGN;
-        group<E, RT, CT, WC, RESIDENT> g(c, memory);
+        kvp_group<E, RT, CT, WC, RESIDENT> g(c, memory);
         const int groups = blockDim.x / g.LANES, mine = threadIdx.x / g.LANES, n_tiles = (c.p.n + g.ROWS - 1) / g.ROWS;
         const int first = blockIdx.x * c.tiles, last = min(first + c.tiles, n_tiles);
         if constexpr (RESIDENT) {
@@ -80,7 +85,7 @@ template <class E> static kve_status round_matrices(cuda_backend *c, kvp_call *c
 template <class E, int RT, int CT, int WC, bool RESIDENT>
 static kve_status launch(cuda_backend *c, kvp_call call, int32_t limit, bool *fits)
 {
-    using group_type = group<E, RT, CT, WC, RESIDENT>;
+    using group_type = kvp_group<E, RT, CT, WC, RESIDENT>;
     const kve_kvp_score_params &p = call.p;
     const int32_t heads = p.n_layers * p.Hkv, mixed = 2 * p.H + p.P, pad = VEC<E>, cols = group_type::COLS;
     const int32_t elements = RESIDENT ? 2 * (p.D + pad) + mixed + pad + p.H + pad : 2 * group_type::CHUNK_LD;
@@ -144,8 +149,8 @@ kve_status cuda_kvp_score(kve_backend *be, const kve_kvp_score_params *p)
     call.count = kve_kvp_count(s);
     for (int t = 0; t < KVE_KVP_TENSORS; t++)
         call.at[t] = static_cast<int32_t>(kve_kvp_offset(s, static_cast<kve_kvp_tensor>(t)));
-    /* What the kernel was compiled for decides, not the device: PTX for older ones has no tensor cores. 0: not by nvcc.
-     */
+    /* What the kernel was compiled for decides, not the device: PTX for older ones has no tensor cores. Where nvcc did
+     * not compile it (tests/simt) the version is 0. */
     cudaFuncAttributes attributes;
     CUDA_TRY(cudaFuncGetAttributes(&attributes, kvp_kernel<bf16, 2, 4, 1, true>));
     const bool narrow = p->H <= 64, tensor_cores = attributes.ptxVersion == 0 || attributes.ptxVersion >= 80;

@@ -220,6 +220,11 @@ void op_table_eviction(op_env *e)
         {.rows = 2, .n = 20, .n_out = 20, .sink = 0, .recent = 20},
         {.rows = 4, .n = 1025, .n_out = 300, .sink = 4, .recent = 16},
     };
+    static const rank_case long_ranks[] = {
+        {.rows = 1, .n = 3001, .n_out = 3001, .sink = 4, .recent = 16},
+        {.rows = 1, .n = 8192, .n_out = 700, .sink = 4, .recent = 16},
+        {.rows = 2, .n = 8193, .n_out = 8193, .sink = 4, .recent = 16},
+    };
     static const gather_case gathers[] = {
         {.Hkv = 2, .D = 64, .n = 5, .count = 0, .to_cap = 4},
         {.Hkv = 1, .D = 64, .n = 1, .count = 1, .to_cap = 1},
@@ -232,6 +237,10 @@ void op_table_eviction(op_env *e)
     for (int kind = 0; kind < SCORES_KINDS; kind++)
         for (size_t i = 0; i < COUNT(ranks); i++)
             rank_row(e, (rank_scores)kind, &ranks[i]);
+    for (size_t i = 0; i < COUNT(long_ranks); i++) {
+        rank_row(e, SCORES_RANDOM, &long_ranks[i]);
+        rank_row(e, SCORES_TIES, &long_ranks[i]);
+    }
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < COUNT(gathers); i++)
             gather_row(e, (kve_dtype)t, &gathers[i]);
