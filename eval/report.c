@@ -11,9 +11,9 @@
 
 /* --- provenance ------------------------------------------------------------------------------------------------- */
 
-static const char *const g_keys[] = {"model",  "model_sha256", "command", "version",
-                                     "commit", "backend",      "dtype",   "seed"};
-enum { N_KEYS = sizeof g_keys / sizeof *g_keys };
+static const char *const g_keys[] = {"model",   "model_sha256", "command", "version", "commit",
+                                     "backend", "dtype",        "seed",    "samples"};
+enum { N_KEYS = sizeof g_keys / sizeof *g_keys, SAMPLES = N_KEYS - 1 };
 
 /* A text as it is, a list of texts (a command) joined by blanks, anything else as JSON. */
 static kve_status value_text(const cJSON *v, kve_arena *arena, const char **out)
@@ -132,6 +132,8 @@ static kve_status report(const kve_report_options *options, kve_report *r, kve_a
     KVE_TRY(kve_report_load(options->dir, r));
     KVE_TRY(kve_report_summarise(r));
     KVE_TRY(read_manifest(options->dir, arena, values));
+    if (values[SAMPLES] && strcmp(values[SAMPLES], "0") != 0)
+        r->limit = values[SAMPLES];
     if (options->out)
         KVE_TRY(print_markdown(r, &provenance, options, text));
     KVE_TRY(kve_path_join(folder, options->dir, "report"));

@@ -40,6 +40,22 @@ static const char *metric_name(const kve_report_cell *c, kve_measure m)
     return m == KVE_M_SCORE && c->metric ? c->metric : kve_measures[m].name;
 }
 
+/* The version of a scope's tasks, where all rows agree on one. */
+static const char *version_of(const kve_report *r, size_t s)
+{
+    const kve_report_scope *scope = &r->scopes[s];
+    const char *version = NULL;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const kve_report_row *row = &r->rows[i];
+        if (row->i_task < scope->first_task || row->i_task >= scope->first_task + scope->n_tasks || !row->version)
+            continue;
+        if (version && version != row->version)
+            return NULL;
+        version = row->version;
+    }
+    return version;
+}
+
 static void summary_row(const kve_report *r, size_t s, size_t p, size_t b, kve_measure m, kve_tw *w)
 {
     const kve_report_cell *c = kve_report_at(r, s, p, b);
@@ -61,16 +77,18 @@ static void summary_row(const kve_report *r, size_t s, size_t p, size_t b, kve_m
     for (int k = 0; k < KVE_N_TIMINGS; k++)
         field_num(w, c->timing[k]);
     field_num(w, c->decode_rate);
-    kve_tw_num(w, c->n_measured ? (double)c->n_compressed / (double)c->n_measured : NAN);
+    field_num(w, c->n_measured ? (double)c->n_compressed / (double)c->n_measured : NAN);
+    if (version_of(r, s))
+        kve_tw_csv(w, version_of(r, s));
     kve_tw_puts(w, "\n");
 }
 
 kve_status kve_report_csv(const kve_report *r, kve_str *out)
 {
     kve_tw w = {.out = out};
-    kve_tw_puts(&w,
-                "scope,suite,task,policy,info,budget,metric,better,n,mean,low,high,n_ok,n_failed,n_unknown,partial,"
-                "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,decode_tokens_per_s,compressed\n");
+    kve_tw_puts(&w, "scope,suite,task,policy,info,budget,metric,better,n,mean,low,high,n_ok,n_failed,n_unknown,partial,"
+                    "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,decode_tokens_per_s,compressed,"
+                    "version\n");
     for (size_t s = 0; s < r->n_scopes; s++)
         for (size_t p = 0; p < r->n_policies; p++)
             for (size_t b = 0; b < r->n_slots; b++)

@@ -92,6 +92,7 @@ typedef struct kve_report_scope {
 typedef struct kve_report {
     kve_arena arena; /* owns everything below */
     const char *dir;
+    const char *limit; /* the run's --samples, where that cut its tasks short; NULL: it did not, or is not known */
     kve_report_row *rows;
     size_t n_rows, n_superseded, n_repeated; /* earlier attempts; the same attempt twice */
     kve_report_policy *policies; /* full, attention-free, prefill-attention, future-attention; then by name */

@@ -110,6 +110,8 @@ kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_repor
     *out = (kve_report_notes){0};
     KVE_TRY(note_counts(r, arena, out));
     KVE_TRY(check_prompts(r, arena, out));
+    if (r->limit)
+        ADD(out, arena, true, "PARTIAL: the run was limited to %s samples of each task (--samples, --limit)", r->limit);
     for (size_t p = 0; p < r->n_policies; p++) {
         if (r->policies[p].mixed)
             ADD(out, arena, true, "%s: its records disagree about what it may see; '%s' is shown", r->policies[p].name,
@@ -228,6 +230,9 @@ static kve_status note_versions(const kve_report *r, size_t s, kve_arena *arena,
             version = own ? own : version;
         }
     }
+    KVE_TRY(distinct(r, s, offsetof(kve_report_row, version), arena, &texts, &n));
+    for (size_t i = 0; i < n; i++)
+        ADD(notes, arena, false, "version of the task: %s", texts[i]);
     KVE_TRY(distinct(r, s, offsetof(kve_report_row, note), arena, &texts, &n));
     for (size_t i = 0; i < n; i++)
         ADD(notes, arena, false, "departs from the official task: %s", texts[i]);

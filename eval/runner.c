@@ -3,6 +3,7 @@
 
 #include "host/base/log.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,8 @@ typedef struct loop {
     kve_record *records;
     size_t n_grid;
     bool old_failures;
+    double nll; /* of the grid's first cell in texts so far: the running perplexity */
+    int64_t n_scored;
 } loop;
 
 static kve_status make_grid(loop *l)
@@ -59,8 +62,15 @@ static size_t missing_cells(loop *l, const char *task, const char *id, const cha
 
 static kve_status store_records(loop *l, size_t n, kve_status st)
 {
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const kve_record *r = &l->records[i];
         l->records[i].attempt = l->attempts[i];
+        if (st == KVE_OK && l->cells[i].policy == l->grid[0].policy && l->cells[i].budget == l->grid[0].budget &&
+            r->metric && strcmp(r->metric, "nll") == 0 && r->n_scored > 0) {
+            l->nll += r->nll_sum;
+            l->n_scored += r->n_scored;
+        }
+    }
     KVE_TRY(kve_store_append(l->run->store, l->records, n));
     *(st == KVE_OK ? &l->counts->ok : &l->counts->failed) += (int64_t)n;
     return KVE_OK;
@@ -126,6 +136,23 @@ static kve_status run_unmade(loop *l, const kve_dataset *d, size_t i)
     return st;
 }
 
+static void show_progress(loop *l, const char *task)
+{
+    char detail[192];
+    const kve_cell *first = &l->grid[0];
+    int at = snprintf(detail, sizeof detail, "%s", task);
+    if (l->n_scored > 0 && at > 0 && (size_t)at < sizeof detail) {
+        at += snprintf(detail + at, sizeof detail - (size_t)at, "; %s", first->policy->name);
+        if (first->budget != KVE_NO_INT && (size_t)at < sizeof detail)
+            at += snprintf(detail + at, sizeof detail - (size_t)at, " at %lld", (long long)first->budget);
+        if ((size_t)at < sizeof detail)
+            snprintf(detail + at, sizeof detail - (size_t)at, ": perplexity %.2f so far",
+                     exp(l->nll / (double)l->n_scored));
+    }
+    l->progress.skipped = l->counts->before;
+    kve_progress_update(&l->progress, l->counts->before + l->counts->ok + l->counts->failed, detail);
+}
+
 static kve_status run_index(loop *l, size_t i)
 {
     for (size_t d = 0; d < l->run->n_datasets; d++) {
@@ -142,7 +169,7 @@ static kve_status run_index(loop *l, size_t i)
             kve_sample_free(&s);
             KVE_TRY(st);
         }
-        kve_progress_update(&l->progress, l->counts->before + l->counts->ok + l->counts->failed, set->name);
+        show_progress(l, set->name);
     }
     return KVE_OK;
 }

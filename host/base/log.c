@@ -52,8 +52,8 @@ void kve_progress_update(kve_progress *p, int64_t done, const char *detail)
         return;
     double spent = (double)(now - p->start_us) * 1e-6;
     fprintf(stderr, "%s%s %lld/%lld", p->tty ? "\r\033[K" : "", p->label, (long long)done, (long long)p->total);
-    if (done > 0 && done < p->total)
-        fprintf(stderr, ", %.0f s left", spent * (double)(p->total - done) / (double)done);
+    if (done > p->skipped && done < p->total)
+        fprintf(stderr, ", %.0f s left", spent * (double)(p->total - done) / (double)(done - p->skipped));
     fprintf(stderr, "%s%s%s", *detail ? " " : "", detail, p->tty ? "" : "\n");
     p->last_us = now;
     p->shown = true;

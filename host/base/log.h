@@ -13,6 +13,7 @@ void kve_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 typedef struct kve_progress {
     const char *label; /* not owned */
     int64_t total, done, start_us, last_us;
+    int64_t skipped; /* of those done: what took no time, and says nothing of the rest */
     bool tty, shown;
 } kve_progress;
 

@@ -201,11 +201,14 @@ static kve_status hash_input(const char *path, char hex[KVE_SHA256_HEX])
 kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *f)
 {
     kve_str command = {0};
-    char bad_rows[24], sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX], hay_sha[KVE_SHA256_HEX], cpu[128];
+    char bad_rows[24], sha[KVE_SHA256_HEX], tokenizer_sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX],
+        hay_sha[KVE_SHA256_HEX], cpu[128];
     const kve_vocab *v = kve_checkpoint_vocab(o->ck);
     cpu_model(cpu, sizeof cpu);
     snprintf(bad_rows, sizeof bad_rows, "%zu", f->n_bad_rows);
     kve_status st = kve_checkpoint_sha256(o->ck, sha);
+    if (st == KVE_OK)
+        st = kve_vocab_sha256(v, tokenizer_sha);
     if (st == KVE_OK)
         st = hash_input(f->data, data_sha);
     if (st == KVE_OK)
@@ -221,6 +224,7 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"model_sha256", sha, true},
         {"chat_family", kve_chat_family_name(o->chat.family), true},
         {"chat_template_sha256", o->chat.sha256, true},
+        {"tokenizer_sha256", tokenizer_sha, false},
         {"add_bos", v->add_bos ? "yes" : "no", true},
         {"backend", o->be->vt->name, true},
         {"device", o->be->vt->describe(o->be), false},

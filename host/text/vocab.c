@@ -254,3 +254,48 @@ kve_status kve_tables_build(kve_tokenizer *tk)
     build_bytes(tk);
     return build_added(tk);
 }
+
+/* Lengths stand before texts, so that no two vocabularies write the same bytes. */
+static kve_status put_text(kve_str *s, const char *text, size_t len)
+{
+    KVE_TRY(kve_str_printf(s, "%zu:", len));
+    return kve_str_append(s, text, len);
+}
+
+static kve_status put_rules(kve_str *s, const kve_vocab *v)
+{
+    const char *pre = v->pre_name ? v->pre_name : "";
+    KVE_TRY(kve_str_printf(s, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%d;", (int)v->kind, v->individual_digits,
+                           v->use_gpt2_regex, v->ignore_merges, v->nfc, v->add_space_prefix, v->spm_strip_extra,
+                           v->byte_fallback, v->bos, v->eos, v->unk, v->add_bos, v->add_eos, v->n_pre_patterns));
+    KVE_TRY(put_text(s, pre, strlen(pre)));
+    for (int32_t i = 0; i < v->n_pre_patterns; i++)
+        KVE_TRY(put_text(s, v->pre_patterns[i], strlen(v->pre_patterns[i])));
+    return KVE_OK;
+}
+
+static kve_status put_vocab(kve_str *s, const kve_vocab *v)
+{
+    KVE_TRY(put_rules(s, v));
+    for (int32_t i = 0; i < v->n_tokens; i++) {
+        const kve_vocab_token *t = &v->tokens[i];
+        KVE_TRY(kve_str_printf(s, "%d,%a,%d%d%d%d,", (int)t->type, (double)t->score, t->lstrip, t->rstrip,
+                               t->normalized, t->single_word));
+        KVE_TRY(put_text(s, t->text ? t->text : "", t->text ? t->len : 0));
+    }
+    for (int32_t i = 0; i < v->n_merges; i++) {
+        KVE_TRY(put_text(s, v->merges[i].left, v->merges[i].left_len));
+        KVE_TRY(put_text(s, v->merges[i].right, v->merges[i].right_len));
+    }
+    return KVE_OK;
+}
+
+kve_status kve_vocab_sha256(const kve_vocab *v, char hex[KVE_SHA256_HEX])
+{
+    kve_str text = {0};
+    kve_status st = put_vocab(&text, v);
+    if (st == KVE_OK)
+        st = kve_sha256(text.p, text.len, hex);
+    kve_str_free(&text);
+    return st;
+}

@@ -2,6 +2,7 @@
 #ifndef KVE_TEXT_VOCAB_H
 #define KVE_TEXT_VOCAB_H
 
+#include "host/base/hash.h"
 #include "host/base/mem.h"
 #include "host/base/status.h"
 
@@ -64,5 +65,8 @@ typedef struct kve_vocab {
 kve_status kve_vocab_from_json(const char *tokenizer_path, const char *config_path, kve_vocab *out,
                                const char **chat_template);
 void kve_vocab_free(kve_vocab *v);
+
+/* SHA-256 over everything that decides how a text becomes ids: tokens with their types and scores, merges, rules. */
+kve_status kve_vocab_sha256(const kve_vocab *v, char hex[KVE_SHA256_HEX]);
 
 #endif

@@ -79,7 +79,7 @@ static char *csv_field(const char **p)
 static void test_csv_reads_back(void **state)
 {
     enum {
-        N_COLS = 25,
+        N_COLS = 26,
         TASK = 2,
         POLICY = 3,
         BUDGET = 5,

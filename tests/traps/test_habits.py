@@ -169,10 +169,47 @@ def limit():
     same(records(path("limit")), records(path("samples")), "--limit and --samples")
 
 
+def partial_by_limit():
+    """A run that --limit cut short says so, with the limit; a whole one does not."""
+    flags = ("--task", TEXT, "--policy", "knorm", "--budget", "4")
+    for limit, note in (("2", True), ("0", False)):
+        evaluate("cut" + limit, *flags, "--limit", limit)
+        shown = kveval("report", path("cut" + limit)).stdout.split("## How to read")[0]
+        assert ("PARTIAL: the run was limited to 2 samples" in shown) == note, (limit, shown)
+
+
+def version_in_the_table():
+    shown = kveval("report", text_run()).stdout
+    version = next(iter(records(text_run()).values()))["task_version"]
+    assert version and f"version of the task: {version}" in shown, shown
+    with open(os.path.join(text_run(), "report/summary.csv")) as f:
+        assert {c["version"] for c in csv.DictReader(f)} == {version}
+
+
+def tokenizer_hash():
+    """The same vocabulary has the same hash, whatever the run; one more merge or token makes another."""
+    hashes = [manifest(text_run())["tokenizer_sha256"]]
+    folder = path("other-tokenizer")
+    shutil.copytree(MODEL, folder)
+    flags = ("eval", "--model", folder, "--chat", "plain", "--task", TEXT, "--window", "96", "--policy", "knorm", "--budget", "4",
+             "--samples", "1", "--quiet", "--out")
+    kveval(*flags, path("same-tokenizer"))
+    hashes.append(manifest(path("same-tokenizer"))["tokenizer_sha256"])
+    with open(folder + "/tokenizer.json") as f:
+        tokenizer = json.load(f)
+    merges = tokenizer["model"]["merges"]
+    merges[0], merges[1] = merges[1], merges[0]
+    with open(folder + "/tokenizer.json", "w") as f:
+        json.dump(tokenizer, f)
+    kveval(*flags, path("changed-tokenizer"))
+    hashes.append(manifest(path("changed-tokenizer"))["tokenizer_sha256"])
+    assert len(hashes[0]) == 64 and hashes[0] == hashes[1] != hashes[2], hashes
+
+
 def partial_in_reports():
     flags = ("--task", TEXT, "--budget", "4")
     evaluate("partial", *flags, "--policy", "knorm", "--samples", "3")
-    assert "PARTIAL" not in kveval("report", path("partial")).stdout.split("## How to read")[0]
+    assert "fewer samples" not in kveval("report", path("partial")).stdout.split("## How to read")[0]
     shown = evaluate("partial", *flags, "--policy", "keydiff", "--samples", "1").stdout
     assert "PARTIAL" in shown and "keydiff, 4 with 1 of 3" in shown, shown
     assert "PARTIAL" in kveval("report", path("partial")).stdout.split("## How to read")[0]
@@ -364,6 +401,15 @@ def progress():
     seen = on_terminal(["eval", *SMALL, "--task", TEXT, "--policy", "knorm", "--budget", "4", "--samples", "4", "--out",
                         path("redrawn")], no_color=False)
     assert "\r\x1b[Kcells 4/4" in seen, repr(seen)
+
+
+def running_perplexity():
+    """Progress over texts carries the perplexity so far, which is the table's in the end."""
+    done = evaluate("running", "--task", TEXT, "--policy", "full", "--budget", "4", "--samples", "4")
+    shown = re.search(r"^cells 4/4 .*; full: perplexity ([0-9.]+) so far$", done.stderr, re.M)
+    rows = records(path("running")).values()
+    whole = math.exp(sum(r["nll_sum"] for r in rows) / sum(r["n_scored"] for r in rows))
+    assert shown and abs(float(shown.group(1)) - whole) < 0.006, (done.stderr, whole)
 
 
 def no_color():
@@ -592,16 +638,16 @@ ROWS = [
     ("--dry-run", dry_run),
     ("--limit", limit),
     ("PARTIAL where samples are missing", partial_in_reports),
-    ("PARTIAL on a run that --limit cut short", None),
+    ("PARTIAL on a run that --limit cut short", partial_by_limit),
     ("bench: md, csv, json and jsonl", bench_formats),
     ("bench: -o and -r as short names", bench_short_names),
     ("bench: stops on evidence and says why", bench_stops_on_evidence),
     ("one pass between a profiler's start and stop", None),
     ("a Markdown table with intervals", result_table),
-    ("the task's version in the table", None),
+    ("the task's version in the table", version_in_the_table),
     ("two runs compared, sample by sample", two_runs_compared),
     ("a manifest of where results come from", provenance),
-    ("the tokenizer's sha256 in the manifest", None),
+    ("the tokenizer's sha256 in the manifest", tokenizer_hash),
     ("driver and library versions of a device in the manifest", None),
     ("progress on stderr: lines, or one line on a terminal", progress),
     ("NO_COLOR", no_color),
@@ -611,7 +657,7 @@ ROWS = [
     ("'-' equals '_'", dashes_and_underscores),
     ("the nearest name for a misspelt one", nearest_names),
     ("perplexity: value, error, BOS rule, tokens scored", perplexity),
-    ("perplexity: a running value", None),
+    ("perplexity: a running value", running_perplexity),
     ("trap: the batch changes the answer", company_does_not_matter),
     ("trap: all logits at once", logits_in_slices),
     ("trap: no chat template, or an unknown one", template_of_the_model),
