@@ -15,35 +15,40 @@ static kve_status add_plain(const kve_tokenizer *tk, const char *text, bool bos,
     return *text || bos ? kve_tokenize(tk, text, strlen(text), false, bos, out) : KVE_OK;
 }
 
-static kve_status add_template(const kve_tokenizer *tk, const kve_str *text, bool bos, kve_ids *out)
+/* Template, user's words and answer prefix before and after the cut are each encoded as one text: a tokenizer that
+ * joins characters across their seams does so in the reference's prompts, too. Control tokens are the template's only.
+ */
+static kve_status encode_before(const kve_tokenizer *tk, const kve_sample *s, bool question_in, const kve_str *open,
+                                kve_ids *out)
 {
-    return text->len ? kve_tokenize(tk, text->p, text->len, true, bos, out) : KVE_OK;
+    kve_str text = {0};
+    const kve_text_rules rules = {.special_to = open->len, .add_bos = true};
+    kve_status st = kve_str_printf(&text, "%s%s%s", open->p ? open->p : "", s->context, question_in ? s->question : "");
+    if (st == KVE_OK)
+        st = kve_tokenize_as(tk, text.p, text.len, &rules, out);
+    kve_str_free(&text);
+    return st;
 }
 
-/* Context and question that are prefilled together are encoded together, as the model would see them in one prompt. */
-static kve_status user_text(const kve_tokenizer *tk, const kve_sample *s, bool question_in, bool bos, kve_ids *out)
+static kve_status encode_after(const kve_tokenizer *tk, const kve_sample *s, bool question_in, const kve_str *close,
+                               kve_ids *out)
 {
-    kve_str whole = {0};
-    if (!question_in)
-        return add_plain(tk, s->context, bos, out);
-    kve_status st = kve_str_puts(&whole, s->context);
+    kve_str text = {0};
+    const char *question = question_in ? "" : s->question;
+    size_t from = strlen(question);
+    const kve_text_rules rules = {.special_from = from, .special_to = from + close->len, .continues = true};
+    kve_status st = kve_str_printf(&text, "%s%s%s", question, close->p ? close->p : "", s->answer_prefix);
     if (st == KVE_OK)
-        st = kve_str_puts(&whole, s->question);
-    if (st == KVE_OK)
-        st = add_plain(tk, whole.p, bos, out);
-    kve_str_free(&whole);
+        st = kve_tokenize_as(tk, text.p, text.len, &rules, out);
+    kve_str_free(&text);
     return st;
 }
 
 static kve_status encode(const kve_tokenizer *tk, const kve_sample *s, bool question_in, const kve_str *open,
                          const kve_str *close, kve_prompt *p)
 {
-    KVE_TRY(add_template(tk, open, true, &p->context));
-    KVE_TRY(user_text(tk, s, question_in, open->len == 0, &p->context));
-    if (!question_in)
-        KVE_TRY(add_plain(tk, s->question, false, &p->tail));
-    KVE_TRY(add_template(tk, close, false, &p->tail));
-    KVE_TRY(add_plain(tk, s->answer_prefix, false, &p->tail));
+    KVE_TRY(encode_before(tk, s, question_in, open, &p->context));
+    KVE_TRY(encode_after(tk, s, question_in, close, &p->tail));
     if (p->tail.len == 0 && p->context.len > 1) /* plain text without an answer prefix: something must be fed */
         KVE_TRY(kve_ids_push(&p->tail, p->context.p[--p->context.len]));
     return KVE_OK;
@@ -127,7 +132,7 @@ static kve_status encode_plain(const kve_tokenizer *tk, const kve_sample *s, boo
     if (st == KVE_OK)
         st = add_plain(tk, shown.p, true, &whole);
     if (st == KVE_OK)
-        st = user_text(tk, s, question_in, true, &head);
+        st = encode_before(tk, s, question_in, &(kve_str){0}, &head);
     if (st == KVE_OK)
         st = cut_plain(&whole, &head, p);
     if (st == KVE_OK)
@@ -158,26 +163,34 @@ static kve_status render_marks(const kve_chat *chat, size_t n, kve_str *out)
     return st;
 }
 
-/* The template's ids before turn `i`'s text; *at goes behind the mark. */
-static kve_status add_marks(const kve_tokenizer *tk, const char **at, size_t i, kve_ids *out)
+/* The template before turn `i`'s text and that text, as one; *at goes behind the mark. */
+static kve_status add_turn(const kve_tokenizer *tk, const char **at, const char *words, bool first, kve_ids *out)
 {
+    kve_str text = {0};
     size_t len = strcspn(*at, "\x01");
-    kve_status st = len ? kve_tokenize(tk, *at, len, true, i == 0, out) : KVE_OK;
+    const kve_text_rules rules = {.special_to = len, .add_bos = first, .continues = !first};
+    kve_status st = kve_str_append(&text, *at, len);
+    if (st == KVE_OK)
+        st = kve_str_puts(&text, words);
+    if (st == KVE_OK)
+        st = kve_tokenize_as(tk, text.p, text.len, &rules, out);
     *at += len + ((*at)[len] != '\0');
+    kve_str_free(&text);
     return st;
 }
 
+/* The scored message comes after the cut, so that what is prefilled does not depend on it. */
 static kve_status encode_dialogue(const kve_tokenizer *tk, const kve_chat *chat, const kve_sample *s, kve_prompt *p)
 {
     kve_str marks = {0};
+    const kve_text_rules rules = {.continues = true};
     kve_status st = render_marks(chat, s->n_turns, &marks);
     const char *at = marks.p;
-    for (size_t i = 0; i < s->n_turns && st == KVE_OK; i++) {
-        bool last = i + 1 == s->n_turns;
-        st = add_marks(tk, &at, i, &p->context);
-        if (st == KVE_OK)
-            st = add_plain(tk, s->turns[i].text, p->context.len == 0, last ? &p->tail : &p->context);
-    }
+    for (size_t i = 0; i < s->n_turns && st == KVE_OK; i++)
+        st = add_turn(tk, &at, i + 1 < s->n_turns ? s->turns[i].text : "", i == 0, &p->context);
+    if (st == KVE_OK && s->n_turns)
+        st =
+            kve_tokenize_as(tk, s->turns[s->n_turns - 1].text, strlen(s->turns[s->n_turns - 1].text), &rules, &p->tail);
     kve_str_free(&marks);
     return st;
 }
@@ -189,7 +202,7 @@ static kve_status count_marks(const kve_tokenizer *tk, const kve_chat *chat, siz
     kve_status st = render_marks(chat, n_turns, &marks);
     const char *at = marks.p;
     for (size_t i = 0; i < n_turns && st == KVE_OK; i++)
-        st = add_marks(tk, &at, i, &ids);
+        st = add_turn(tk, &at, "", i == 0, &ids);
     *n_tok = ids.len;
     kve_str_free(&marks);
     kve_ids_free(&ids);
@@ -303,11 +316,12 @@ kve_status kve_prompt_overhead(const kve_tokenizer *tk, const kve_chat *chat, in
 {
     kve_str open = {0}, close = {0};
     kve_ids ids = {0};
+    const kve_sample empty = {.context = "", .question = "", .answer_prefix = ""};
     kve_status st = kve_chat_single(chat, &open, &close);
-    if (st == KVE_OK) /* without an opening it is the user's text that begins with BOS */
-        st = open.len ? add_template(tk, &open, true, &ids) : add_plain(tk, "", true, &ids);
     if (st == KVE_OK)
-        st = add_template(tk, &close, false, &ids);
+        st = encode_before(tk, &empty, false, &open, &ids);
+    if (st == KVE_OK)
+        st = encode_after(tk, &empty, false, &close, &ids);
     *n_tok = (int64_t)ids.len;
     kve_str_free(&open);
     kve_str_free(&close);

@@ -6,6 +6,7 @@
 #include "host/engine/session.h"
 #include "host/text/chat.h"
 #include "host/text/tokenizer.h"
+#include "policies/policy.h"
 
 /* A flag of a subcommand: "--name VALUE". '_' equals '-' in names. */
 typedef struct kve_flag {
@@ -48,11 +49,22 @@ typedef struct kve_open_options {
 kve_status kve_open_model(const kve_open_options *opt, kve_opened *out);
 void kve_close_model(kve_opened *o);
 
+/* The policy that `item` names: one of the table's, "rankings:DIR" or "kvp:FILE". Memory belongs to the arena; what it
+ * puts on a backend goes with kve_close_policy, before the backend closes. */
+kve_status kve_open_policy(const char *item, kve_arena *arena, const kve_policy **out);
+void kve_close_policy(const kve_policy *p); /* NULL is fine */
+/* KVE_ERR_FILE where one of the policies was made for another model than the opened one. */
+kve_status kve_policies_fit(const kve_policy *const *policies, size_t n, const kve_opened *o);
+/* DIR/policies.json: names and hashes of the kvp files that made results in DIR. KVE_ERR_USAGE where one of the
+ * policies has the name of another file there. */
+kve_status kve_policies_pin(const kve_policy *const *policies, size_t n, const char *dir);
+
 kve_status kve_cmd_info(int argc, char **argv);
 kve_status kve_cmd_generate(int argc, char **argv);
 kve_status kve_cmd_logits(int argc, char **argv);
 kve_status kve_cmd_trace(int argc, char **argv);
 kve_status kve_cmd_rank(int argc, char **argv);
+kve_status kve_cmd_train(int argc, char **argv);
 kve_status kve_cmd_ls(int argc, char **argv);
 kve_status kve_cmd_report(int argc, char **argv);
 kve_status kve_cmd_bench(int argc, char **argv);

@@ -45,7 +45,8 @@ static const kve_flag g_flags[N_FLAGS] = {
     [MODEL] = {"--model", "PATH", "a .gguf file, a folder, org/name or smollm2", "smollm2"},
     [TASK] = {"--task", "LIST", "ruler-4k, ruler-1k/vt, text:FILE; with --data: boolq, mmlu, ... (kveval ls tasks)",
               NULL},
-    [POLICY] = {"--policy", "LIST", "policies, all (kveval ls policies), rankings:DIR (kveval rank)", "all"},
+    [POLICY] = {"--policy", "LIST",
+                "policies, all (kveval ls policies), kvp:FILE (kveval train), rankings:DIR (kveval rank)", "all"},
     [BUDGET] = {"--budget", "LIST", "tokens kept per layer and KV head, e.g. 128,256,512", NULL},
     [OUT] = {"--out", "DIR", "records, manifest and report; the same DIR resumes", NULL},
     [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all; --limit is the same", "0"},
@@ -186,6 +187,7 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     KVE_TRY(kve_open_model(
         &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, o));
+    KVE_TRY(kve_policies_fit(s->policies, s->n_policies, o));
     KVE_TRY(fork_bytes(&f[MEMORY], o->be, &opt.fork_bytes));
     KVE_TRY(kve_setup_tasks(
         &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], &f[SHOTS], &f[SKIP_BAD]},
@@ -194,6 +196,7 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
     if (f[DRY_RUN].value)
         return kve_eval_plan(o, s, &opt);
     KVE_TRY(kve_setup_manifest(f[OUT].value, o, &facts));
+    KVE_TRY(kve_policies_pin(s->policies, s->n_policies, f[OUT].value));
     return evaluate(f, o, s, &opt);
 }
 

@@ -77,12 +77,14 @@ static kve_status tokenize_prompt(const kve_opened *o, const char *prompt, job *
 {
     kve_str open = {0}, close = {0};
     kve_status st = kve_chat_single(&o->chat, &open, &close);
-    if (st == KVE_OK && open.len)
-        st = kve_tokenize(o->tk, open.p, open.len, true, true, &j->prompt);
+    const kve_text_rules before = {.special_to = open.len, .add_bos = true},
+                         after = {.special_to = close.len, .continues = true};
     if (st == KVE_OK)
-        st = kve_tokenize(o->tk, prompt, strlen(prompt), false, open.len == 0, &j->prompt);
+        st = kve_str_puts(&open, prompt);
+    if (st == KVE_OK)
+        st = kve_tokenize_as(o->tk, open.p, open.len, &before, &j->prompt);
     if (st == KVE_OK && close.len)
-        st = kve_tokenize(o->tk, close.p, close.len, true, false, &j->tail);
+        st = kve_tokenize_as(o->tk, close.p, close.len, &after, &j->tail);
     if (st == KVE_OK && j->tail.len == 0 &&
         j->prompt.len > 0) /* plain text: the last token is fed after the eviction */
         st = kve_ids_push(&j->tail, j->prompt.p[--j->prompt.len]);
@@ -98,7 +100,7 @@ kve_status kve_cmd_generate(int argc, char **argv)
     enum { MODEL, PROMPT, POLICY, BUDGET, NEW, SINK, RECENT, BACKEND, DTYPE, THREADS, CHAT, N_FLAGS };
     kve_flag f[N_FLAGS] = {{"--model", "PATH", "model file or folder", "smollm2"},
                            {"--prompt", "TEXT", "the user's message", NULL},
-                           {"--policy", "P", "eviction policy (kveval ls policies)", "full"},
+                           {"--policy", "P", "eviction policy (kveval ls policies), kvp:FILE (kveval train)", "full"},
                            {"--budget", "B", "tokens kept per layer and KV head", "512"},
                            {"--max-new", "N", "tokens to generate at the most", "128"},
                            {"--sink", "N", "first tokens always kept", "4"},
@@ -109,6 +111,7 @@ kve_status kve_cmd_generate(int argc, char **argv)
                            {"--chat", "NAME", "template family instead of the model's own (plain, chatml, ...)", NULL}};
     job j = {0};
     kve_opened o = {0};
+    kve_arena arena = {0};
     int32_t threads;
     bool help;
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
@@ -116,19 +119,25 @@ kve_status kve_cmd_generate(int argc, char **argv)
         kve_flags_print("kveval generate --prompt TEXT [flags]", f, N_FLAGS);
         return help ? KVE_OK : kve_fail(KVE_ERR_USAGE, "--prompt is missing");
     }
-    KVE_TRY(kve_policy_find(f[POLICY].value, &j.policy));
     KVE_TRY(kve_flag_int(&f[BUDGET], 1, 1 << 24, &j.budget));
     KVE_TRY(kve_flag_int(&f[NEW], 1, 1 << 16, &j.max_new));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &j.sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &j.recent));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    KVE_TRY(kve_open_model(
-        &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o));
-    kve_status st = tokenize_prompt(&o, f[PROMPT].value, &j);
+    kve_status st = kve_open_policy(f[POLICY].value, &arena, &j.policy);
+    if (st == KVE_OK)
+        st = kve_open_model(
+            &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o);
+    if (st == KVE_OK)
+        st = kve_policies_fit(&j.policy, 1, &o);
+    if (st == KVE_OK)
+        st = tokenize_prompt(&o, f[PROMPT].value, &j);
     if (st == KVE_OK)
         st = run(&o, &j);
+    kve_close_policy(j.policy);
     kve_ids_free(&j.prompt);
     kve_ids_free(&j.tail);
     kve_close_model(&o);
+    kve_arena_free(&arena);
     return st;
 }

@@ -59,6 +59,7 @@ static kve_status ls_policies(listing *l)
         const kve_policy *p = kve_policy_at(i);
         row(l, (const char *[]){p->name, kve_policy_info(p), p->summary});
     }
+    row(l, (const char *[]){"kvp:FILE", "attention-free", "a network trained for the model (kveval train)"});
     row(l, (const char *[]){"rankings:DIR", NULL, "rankings made elsewhere (kveval rank writes such files)"});
     return KVE_OK;
 }

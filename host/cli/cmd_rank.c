@@ -69,6 +69,8 @@ static kve_status run(kve_backend *be, const kve_flag *f, const kve_policy *p, k
     kve_status st = kve_trace_open(be, f[TRACE].value, &t);
     if (st == KVE_OK)
         st = check_needs(&t, p);
+    if (st == KVE_OK && p->fits)
+        st = p->fits(p, &t.model.cfg.shape, kve_st_meta_get(&t.file, "model_sha256"));
     scoring->m = &t.model;
     scoring->ctx = &t.ctx;
     scoring->sample_name = t.sample_name;
@@ -77,6 +79,7 @@ static kve_status run(kve_backend *be, const kve_flag *f, const kve_policy *p, k
         st = rank_trace(scoring, p, &r);
     if (st == KVE_OK)
         st = write_result(f[OUT].value, &t, p, &f[SINK], &f[RECENT], &f[SEED], &r);
+    kve_close_policy(p);
     free(r.order);
     free(r.scores);
     kve_trace_close(&t);
@@ -87,7 +90,7 @@ kve_status kve_cmd_rank(int argc, char **argv)
 {
     kve_flag f[N_FLAGS] = {
         {"--trace", "F", "a file of kveval trace, or one with the same tensors", NULL},
-        {"--policy", "P", "kveval ls policies", NULL},
+        {"--policy", "P", "kveval ls policies; kvp:FILE (kveval train)", NULL},
         {"--out", "F", "safetensors: ranking I32, scores F32, both [layers][KV heads][tokens]", NULL},
         {"--sink", "N", "first tokens ranked ahead of all others", "4"},
         {"--recent", "N", "last tokens ranked next, the newest first", "16"},
@@ -97,6 +100,7 @@ kve_status kve_cmd_rank(int argc, char **argv)
     const kve_policy *p;
     kve_scoring scoring = {0};
     kve_backend *be = NULL;
+    kve_arena arena = {0};
     int32_t seed, threads;
     bool help;
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
@@ -107,14 +111,18 @@ kve_status kve_cmd_rank(int argc, char **argv)
     for (int i = TRACE; i <= OUT; i++)
         if (!f[i].value)
             return kve_fail(KVE_ERR_USAGE, "%s is missing (%s)", f[i].name, f[i].help);
-    KVE_TRY(kve_policy_find(f[POLICY].value, &p));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &scoring.sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &scoring.recent));
     KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     scoring.seed = (uint64_t)seed;
-    KVE_TRY(kve_open_backend(f[BACKEND].value, threads, &be));
-    kve_status st = run(be, f, p, &scoring);
-    be->vt->close(be);
+    kve_status st = kve_open_policy(f[POLICY].value, &arena, &p);
+    if (st == KVE_OK)
+        st = kve_open_backend(f[BACKEND].value, threads, &be);
+    if (st == KVE_OK)
+        st = run(be, f, p, &scoring);
+    if (be)
+        be->vt->close(be);
+    kve_arena_free(&arena);
     return st;
 }

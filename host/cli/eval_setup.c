@@ -6,7 +6,6 @@
 #include "host/base/file.h"
 #include "host/base/json.h"
 #include "host/base/log.h"
-#include "policies/rankings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,8 @@
 
 void kve_eval_setup_free(kve_eval_setup *s)
 {
+    for (size_t i = 0; i < s->n_policies; i++)
+        kve_close_policy(s->policies[i]);
     kve_dataset_list_close(&s->data);
     kve_arena_free(&s->arena);
     *s = (kve_eval_setup){0};
@@ -39,10 +40,11 @@ static kve_status policy_item(void *ctx, const char *item)
             KVE_TRY(add_policy(s, kve_policy_at(i)));
         return KVE_OK;
     }
-    if (strncmp(item, KVE_RANKINGS_PREFIX, strlen(KVE_RANKINGS_PREFIX)) == 0)
-        KVE_TRY(kve_rankings_policy(item + strlen(KVE_RANKINGS_PREFIX), &s->arena, &p));
-    else
-        KVE_TRY(kve_policy_find(item, &p));
+    KVE_TRY(kve_open_policy(item, &s->arena, &p));
+    for (size_t i = 0; i < s->n_policies; i++)
+        if (s->policies[i] != p && strcmp(s->policies[i]->name, p->name) == 0)
+            return kve_fail(KVE_ERR_USAGE, "--policy: '%s' is named twice; the records could not tell them apart",
+                            p->name);
     return add_policy(s, p);
 }
 

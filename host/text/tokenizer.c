@@ -74,13 +74,24 @@ static bool is_word(char c)
     return u >= 0x80 || u == '_' || (u >= '0' && u <= '9') || ((u | 32) >= 'a' && (u | 32) <= 'z');
 }
 
+typedef struct call {
+    const kve_tokenizer *tk;
+    const char *begin; /* of the whole text */
+    const kve_text_rules *rules;
+    kve_pieces pieces; /* reused from stretch to stretch */
+    kve_ids *out;
+} call;
+
 /* The longest added token of this pass at text[at], -1 if none. */
-static int32_t added_at(const kve_tokenizer *tk, const char *text, size_t at, size_t len, bool specials, int pass)
+static int32_t added_at(const call *c, const char *text, size_t at, size_t len, int pass)
 {
+    const kve_tokenizer *tk = c->tk;
+    size_t place = (size_t)(text - c->begin) + at;
     unsigned char b = (unsigned char)text[at];
     for (uint32_t i = tk->added_from[b]; i < tk->added_from[b + 1]; i++) {
         const kve_vocab_token *t = &tk->vocab->tokens[tk->added[i]];
-        if (t->normalized != (pass == 1) || (t->type == KVE_TOKEN_CONTROL && !specials))
+        bool special = place >= c->rules->special_from && place + t->len <= c->rules->special_to;
+        if (t->normalized != (pass == 1) || (t->type == KVE_TOKEN_CONTROL && !special))
             continue;
         if (t->len > len - at || memcmp(t->text, text + at, t->len) != 0)
             continue;
@@ -91,20 +102,12 @@ static int32_t added_at(const kve_tokenizer *tk, const char *text, size_t at, si
     return -1;
 }
 
-typedef struct call {
-    const kve_tokenizer *tk;
-    const char *begin; /* of the whole text */
-    bool specials;
-    kve_pieces pieces; /* reused from stretch to stretch */
-    kve_ids *out;
-} call;
-
 static kve_status plain_stretch(call *c, const char *text, size_t len)
 {
     if (len == 0)
         return KVE_OK;
     if (c->tk->vocab->kind == KVE_VOCAB_SPM_BPE)
-        return kve_spm_segment(c->tk, text, len, text == c->begin, c->out);
+        return kve_spm_segment(c->tk, text, len, text == c->begin && !c->rules->continues, c->out);
     KVE_TRY(kve_pretokenize(c->tk, text, len, &c->pieces));
     for (size_t i = 0; i < c->pieces.len; i++)
         KVE_TRY(kve_bpe_piece(c->tk, c->pieces.p[i].p, c->pieces.p[i].len, c->out));
@@ -118,7 +121,7 @@ static kve_status stretch(call *c, const char *text, size_t len, int pass)
         return plain_stretch(c, text, len);
     size_t from = 0, at = 0;
     while (at < len) {
-        int32_t id = added_at(c->tk, text, at, len, c->specials, pass);
+        int32_t id = added_at(c, text, at, len, pass);
         if (id < 0) {
             at++;
             continue;
@@ -139,13 +142,20 @@ static kve_status stretch(call *c, const char *text, size_t len, int pass)
 kve_status kve_tokenize(const kve_tokenizer *tk, const char *text, size_t len, bool specials, bool add_bos,
                         kve_ids *out)
 {
+    const kve_text_rules rules = {.special_to = specials ? len : 0, .add_bos = add_bos};
+    return kve_tokenize_as(tk, text, len, &rules, out);
+}
+
+kve_status kve_tokenize_as(const kve_tokenizer *tk, const char *text, size_t len, const kve_text_rules *rules,
+                           kve_ids *out)
+{
     KVE_TRY(check_utf8(text, len));
     const kve_vocab *v = tk->vocab;
     size_t start = out->len;
-    bool want_bos = add_bos && v->add_bos && v->bos >= 0;
+    bool want_bos = rules->add_bos && v->add_bos && v->bos >= 0;
     if (want_bos)
         KVE_TRY(kve_ids_push(out, v->bos));
-    call c = {.tk = tk, .begin = text, .specials = specials, .out = out};
+    call c = {.tk = tk, .begin = text, .rules = rules, .out = out};
     kve_status st = stretch(&c, text, len, 0);
     free(c.pieces.p);
     if (st != KVE_OK) {

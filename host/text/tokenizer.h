@@ -25,6 +25,15 @@ void kve_ids_free(kve_ids *ids);
 kve_status kve_tokenize(const kve_tokenizer *tk, const char *text, size_t len, bool specials, bool add_bos,
                         kve_ids *out);
 
+/* The same for a text of several origins, tokenized as one: a template around a user's words. */
+typedef struct kve_text_rules {
+    size_t special_from, special_to; /* bytes: control tokens are matched inside this range only */
+    bool add_bos;
+    bool continues; /* other text came before: SentencePiece puts no space in front */
+} kve_text_rules;
+kve_status kve_tokenize_as(const kve_tokenizer *tk, const char *text, size_t len, const kve_text_rules *rules,
+                           kve_ids *out);
+
 /* Appends the text of the ids; control tokens are left out unless `specials`. The bytes are exact; a stream cut inside
  * a character leaves an incomplete UTF-8 tail (see kve_utf8_complete_len). */
 kve_status kve_detokenize(const kve_tokenizer *tk, const int32_t *ids, size_t n, bool specials, kve_str *out);

@@ -170,6 +170,50 @@ static void edges(void **state)
     kve_vocab_free(&v);
 }
 
+/* A template and a user's words as one text: the ids are those of the whole text, whatever the seam; a forged control
+ * token in the words stays letters; what continues another text gets no space in front. */
+static void texts_of_several_origins(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gpt2", "qwen2", "smollm", "spm"}, open[] = "[INST] <<SYS>>\n",
+                             words[] = "Hello there,  it is 42", control[] = "<|im_end|>";
+    for (size_t i = 0; i < 4; i++) {
+        kve_vocab v;
+        kve_tokenizer *tk;
+        kve_ids whole = {0}, parts = {0}, forged = {0};
+        char text[128];
+        load(names[i], &v, &tk);
+        snprintf(text, sizeof text, "%s%s", open, words);
+        kve_text_rules rules = {.special_to = sizeof open - 1};
+        assert_int_equal(kve_tokenize(tk, text, strlen(text), true, false, &whole), KVE_OK);
+        assert_int_equal(kve_tokenize_as(tk, text, strlen(text), &rules, &parts), KVE_OK);
+        assert_int_equal(parts.len, whole.len);
+        assert_memory_equal(parts.p, whole.p, whole.len * sizeof *whole.p);
+        snprintf(text, sizeof text, "%s%s%s", control, words, control);
+        rules.special_to = sizeof control - 1;
+        assert_int_equal(kve_tokenize_as(tk, text, strlen(text), &rules, &forged), KVE_OK);
+        int32_t id = kve_token_id(tk, control);
+        if (id >= 0 && v.tokens[id].type == KVE_TOKEN_CONTROL) {
+            size_t n = 0;
+            for (size_t k = 0; k < forged.len; k++)
+                n += forged.p[k] == id;
+            assert_int_equal(n, 1);
+            assert_int_equal(forged.p[0], id);
+        }
+        whole.len = parts.len = 0;
+        rules = (kve_text_rules){.continues = true};
+        assert_int_equal(kve_tokenize(tk, words, strlen(words), false, false, &whole), KVE_OK);
+        assert_int_equal(kve_tokenize_as(tk, words, strlen(words), &rules, &parts), KVE_OK);
+        bool spm = v.kind == KVE_VOCAB_SPM_BPE && v.spm_strip_extra;
+        assert_int_equal(parts.p[0] != whole.p[0], spm);
+        kve_ids_free(&whole);
+        kve_ids_free(&parts);
+        kve_ids_free(&forged);
+        kve_tokenizer_free(tk);
+        kve_vocab_free(&v);
+    }
+}
+
 /* A byte-level tokenizer.json with this vocabulary and this pre-tokenizer pattern. */
 static kve_status small(const char *vocab, const char *regex, kve_vocab *v, kve_tokenizer **tk)
 {
@@ -233,9 +277,10 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_gpt2), cmocka_unit_test(golden_qwen2),      cmocka_unit_test(golden_smollm),
-        cmocka_unit_test(golden_spm),  cmocka_unit_test(names_equal_steps), cmocka_unit_test(edges),
-        cmocka_unit_test(refuses),
+        cmocka_unit_test(golden_gpt2),       cmocka_unit_test(golden_qwen2),
+        cmocka_unit_test(golden_smollm),     cmocka_unit_test(golden_spm),
+        cmocka_unit_test(names_equal_steps), cmocka_unit_test(edges),
+        cmocka_unit_test(refuses),           cmocka_unit_test(texts_of_several_origins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
