@@ -140,7 +140,7 @@ kve_cost kve_cost_rank(const kve_rank_params *p)
 
 kve_cost kve_cost_gather(const kve_gather_params *p)
 {
-    double rows = area(p->Hkv, p->count);
+    double rows = p->n_layers * area(p->Hkv, p->count);
     return (kve_cost){2 * 2 * rows * p->D * (double)kve_dtype_bytes(p->kv_dtype) + rows * I32, 0};
 }
 

@@ -84,7 +84,9 @@ typedef struct kve_rope_append_params {
 
 /* Exact causal attention of T new tokens over the context cache: token t of the call sits at position start + t and
  * sees rows 0 .. start + t. softmax(q.k / sqrt(D)) V, online softmax over key blocks at FIXED absolute boundaries, so
- * that the chunk size does not change a row's result. */
+ * that the chunk size does not change a row's result. With a BF16 cache a backend may round (nearest even) the queries
+ * and the probabilities to bf16 for the two products; these accumulate in fp32, the softmax is fp32, and the sum it
+ * divides by is that of the rounded probabilities. The cpu backend rounds neither. */
 typedef struct kve_attention_prefill_params {
     const float *q; /* [T][Hq][D] */
     kve_kv kv;      /* rows 0 .. start + T - 1 filled */
@@ -97,7 +99,8 @@ typedef struct kve_attention_prefill_params {
 /* Attention of the rows of X forks, each over its own prefix and tail. Fork x owns rows row_of[x] .. row_of[x] +
  * q_len[x] - 1 of the call, in order; its i-th row sees the whole prefix and the first tail_len[x] + i + 1 tail rows
  * (the rows of this call are already appended; tail_len counts those before it). Prefix rows first, then tail rows,
- * merged in a fixed order: a fork's result does not depend on its neighbours. A prefix length of 0 is legal. */
+ * merged in a fixed order: a fork's result does not depend on its neighbours. A prefix length of 0 is legal.
+ * max_prefix lets a backend size its launch, since the lengths live on the device; it does not change a result. */
 typedef struct kve_attention_fork_params {
     const float *q;             /* [T][Hq][D] */
     const kve_fork_slot *slots; /* [X] */
@@ -107,6 +110,7 @@ typedef struct kve_attention_fork_params {
     float *out;                 /* [T][Hq][D] */
     float scale;
     int32_t T, X, Hq, Hkv, D, i_layer;
+    int32_t max_prefix; /* no prefix_len of the slots is above it (the largest prefix.cap, say); 0 = not known */
     kve_dtype kv_dtype;
 } kve_attention_fork_params;
 
@@ -230,11 +234,12 @@ typedef struct kve_rank_params {
     int32_t rows, n, n_out, sink, recent;
 } kve_rank_params;
 
-/* Compaction out of place: row r of (layer, head) in `to` is row order[h][r] of `from`, for r < count. */
+/* Compaction out of place, of layers i_layer .. i_layer + n_layers - 1 in one call: row r of (layer, head) in `to` is
+ * row order[layer - i_layer][h][r] of `from`, for r < count. */
 typedef struct kve_gather_params {
     kve_kv from, to;
-    const int32_t *order; /* [Hkv][order_stride], each in [0, from.cap) */
-    int32_t count, order_stride, Hkv, D, i_layer;
+    const int32_t *order; /* [n_layers][Hkv][order_stride], each in [0, from.cap) */
+    int32_t count, order_stride, Hkv, D, i_layer, n_layers;
     kve_dtype kv_dtype;
 } kve_gather_params;
 

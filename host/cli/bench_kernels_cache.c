@@ -295,13 +295,14 @@ static kve_status choose_rows(kve_kbench *b, int32_t n, int32_t count, bool sort
     return st;
 }
 
-/* b rows out of twice as many. */
+/* b rows out of twice as many, of one layer. */
 static kve_status bench_gather(kve_kbench *b)
 {
     const kve_shape *s = &b->shape;
     for (size_t i = 0; i < b->budgets.n; i++) {
         int32_t kept = b->budgets.v[i];
-        kve_gather_params p = {.count = kept, .order_stride = kept, .Hkv = s->Hkv, .D = s->D, .kv_dtype = b->dtype};
+        kve_gather_params p = {
+            .count = kept, .order_stride = kept, .Hkv = s->Hkv, .D = s->D, .n_layers = 1, .kv_dtype = b->dtype};
         kve_kbench_call call = {.op = "gather", .run = call_gather, .params = &p, .cost = kve_cost_gather(&p)};
         KVE_TRY(kve_kbench_caches(b, 1, 2 * kept, &p.from, NULL));
         KVE_TRY(kve_kbench_caches(b, 1, kept, &p.to, NULL));

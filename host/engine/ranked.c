@@ -22,18 +22,16 @@ static kve_status rank_all(const kve_model *m, const float *scores, int32_t sink
 static kve_status gather_all(const kve_model *m, const kve_context *ctx, kve_ranked *r)
 {
     const kve_shape *s = &m->cfg.shape;
-    for (int32_t i = 0; i < s->L; i++) {
-        kve_gather_params p = {.from = ctx->kv,
-                               .to = r->kv,
-                               .order = r->order + (size_t)i * (size_t)s->Hkv * (size_t)r->n,
-                               .count = r->b_max,
-                               .order_stride = r->n,
-                               .Hkv = s->Hkv,
-                               .D = s->D,
-                               .i_layer = i,
-                               .kv_dtype = m->dtype};
-        KVE_TRY(m->be->vt->gather(m->be, &p));
-    }
+    kve_gather_params p = {.from = ctx->kv,
+                           .to = r->kv,
+                           .order = r->order,
+                           .count = r->b_max,
+                           .order_stride = r->n,
+                           .Hkv = s->Hkv,
+                           .D = s->D,
+                           .n_layers = s->L,
+                           .kv_dtype = m->dtype};
+    KVE_TRY(m->be->vt->gather(m->be, &p));
     return m->be->vt->sync(m->be);
 }
 

@@ -12,7 +12,8 @@ static void gather_item(void *ctx, int64_t item, int32_t worker)
 {
     const kve_gather_params *p = ctx;
     (void)worker;
-    int32_t h = (int32_t)(item % p->Hkv), r0 = (int32_t)(item / p->Hkv) * ROWS;
+    int32_t heads = p->n_layers * p->Hkv; /* a head beyond Hkv is one of the next layer, in the cache and in order */
+    int32_t h = (int32_t)(item % heads), r0 = (int32_t)(item / heads) * ROWS;
     int32_t r1 = p->count - r0 < ROWS ? p->count : r0 + ROWS;
     size_t bytes = (size_t)p->D * kve_dtype_bytes(p->kv_dtype);
     for (int32_t r = r0; r < r1; r++) {
@@ -27,7 +28,7 @@ static void gather_item(void *ctx, int64_t item, int32_t worker)
 kve_status cpu_gather(kve_backend *be, const kve_gather_params *p)
 {
     int64_t blocks = (p->count + ROWS - 1) / ROWS;
-    cpu_parallel_for(cpu_of(be), blocks * p->Hkv, gather_item, (void *)(uintptr_t)p);
+    cpu_parallel_for(cpu_of(be), blocks * p->n_layers * p->Hkv, gather_item, (void *)(uintptr_t)p);
     return KVE_OK;
 }
 

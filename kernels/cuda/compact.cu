@@ -1,6 +1,7 @@
 /* Moving cache rows: out of place in ranked order (gather) and in place (compact). Contracts: kernels/ops.h; twin:
  * kernels/cpu/compact.c. Rows move as 16-byte words where a row is a multiple of 16 bytes, else as 2-byte words.
- * gather: one block per 8 rows and head. compact: one block per head walks its rows in tiles: a tile is read into
+ * gather: one block per 8 rows and head, all layers of the call in one launch (a head beyond Hkv is one of the next
+ * layer, in the cache and in the order). compact: one block per head walks its rows in tiles: a tile is read into
  * shared memory as a whole before any of it is written, and since keep[] ascends strictly (keep[r] >= r) no later tile
  * reads what an earlier one wrote. bytes: every kept row is read and written once. */
 #include "kernels/cuda/prim.cuh"
@@ -25,9 +26,9 @@ template <class W> static __global__ void __launch_bounds__(THREADS) gather_kern
 kve_status cuda_gather(kve_backend *be, const kve_gather_params *p)
 {
     int32_t row_bytes = p->D * static_cast<int32_t>(kve_dtype_bytes(p->kv_dtype));
-    if (p->count == 0)
+    if (p->count == 0 || p->n_layers == 0)
         return KVE_OK;
-    dim3 grid((p->count + ROWS - 1) / ROWS, p->Hkv);
+    dim3 grid((p->count + ROWS - 1) / ROWS, p->n_layers * p->Hkv);
     if (row_bytes % 16 == 0)
         KVE_LAUNCH(gather_kernel<uint4>, grid, THREADS, 0, cuda_of(be)->stream, *p, row_bytes / 16);
     else

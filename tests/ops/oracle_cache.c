@@ -255,14 +255,15 @@ void oracle_rank(const kve_rank_params *p, int32_t *order)
 void oracle_gather(const kve_gather_params *p)
 {
     size_t size = kve_dtype_bytes(p->kv_dtype), bytes = (size_t)p->D * size;
-    for (int32_t h = 0; h < p->Hkv; h++)
-        for (int32_t r = 0; r < p->count; r++) {
-            int32_t j = p->order[(size_t)h * (size_t)p->order_stride + (size_t)r];
-            size_t from = oracle_kv_at(&p->from, p->Hkv, p->D, p->i_layer, h, j) * size;
-            size_t to = oracle_kv_at(&p->to, p->Hkv, p->D, p->i_layer, h, r) * size;
-            memcpy((char *)p->to.k + to, (const char *)p->from.k + from, bytes);
-            memcpy((char *)p->to.v + to, (const char *)p->from.v + from, bytes);
-        }
+    const int32_t *order = p->order;
+    for (int32_t layer = p->i_layer; layer < p->i_layer + p->n_layers; layer++)
+        for (int32_t h = 0; h < p->Hkv; h++, order += p->order_stride)
+            for (int32_t r = 0; r < p->count; r++) {
+                size_t from = oracle_kv_at(&p->from, p->Hkv, p->D, layer, h, order[r]) * size;
+                size_t to = oracle_kv_at(&p->to, p->Hkv, p->D, layer, h, r) * size;
+                memcpy((char *)p->to.k + to, (const char *)p->from.k + from, bytes);
+                memcpy((char *)p->to.v + to, (const char *)p->from.v + from, bytes);
+            }
 }
 
 void oracle_compact(const kve_compact_params *p)

@@ -91,21 +91,22 @@ static void check_cache(op_env *e, const op_kv *c)
 }
 
 typedef struct gather_case {
-    int32_t Hkv, D, n, count, to_cap;
+    int32_t Hkv, D, n, count, to_cap, n_layers;
     bool repeat; /* the same few rows again and again */
 } gather_case;
 
 static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
 {
-    op_begin(e, "gather %s Hkv=%d D=%d n=%d count=%d to_cap=%d%s", op_dtype_name(t), c->Hkv, c->D, c->n, c->count,
-             c->to_cap, c->repeat ? " repeat" : "");
-    int32_t stride = c->count + 3;
+    op_begin(e, "gather %s layers=%d Hkv=%d D=%d n=%d count=%d to_cap=%d%s", op_dtype_name(t), c->n_layers, c->Hkv,
+             c->D, c->n, c->count, c->to_cap, c->repeat ? " repeat" : "");
+    int32_t stride = c->count + 3, heads = c->n_layers * c->Hkv, first = 3 - c->n_layers;
     op_kv from = op_kv_make(e, 3, c->Hkv, c->n, c->D, t), to = op_kv_make(e, 3, c->Hkv, c->to_cap, c->D, t);
-    int32_t *order = op_host(e, (size_t)(c->Hkv * stride), sizeof *order), *all = op_host(e, (size_t)c->n, 4);
+    int32_t *order = op_host(e, (size_t)(heads * stride), sizeof *order), *all = op_host(e, (size_t)c->n, 4);
     for (int32_t i = 0; i < c->n; i++)
         all[i] = i;
-    for (int32_t h = 0; h < c->Hkv; h++) {
-        op_kv_fill(e, &from, 2, h, 0, c->n, 2);
+    for (int32_t h = 0; h < heads; h++) {
+        op_kv_fill(e, &from, first + h / c->Hkv, h % c->Hkv, 0, c->n, 2);
+        op_kv_fill(e, &to, first + h / c->Hkv, h % c->Hkv, 0, c->to_cap, 2); /* old rows, to see which are written */
         kve_rng_shuffle(&e->rng, all, (size_t)c->n);
         for (int32_t r = 0; r < stride; r++) /* beyond count: numbers that must not be followed */
             order[h * stride + r] = r >= c->count ? 1 << 30 : c->repeat ? all[r % 2] : all[r];
@@ -113,8 +114,6 @@ static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
     if (c->n > 1) /* a row of NaN moves like any other */
         memset((char *)from.host.k + oracle_kv_at(&from.host, c->Hkv, c->D, 2, 0, all[0]) * kve_dtype_bytes(t), 0xff,
                (size_t)c->D * kve_dtype_bytes(t));
-    for (int32_t h = 0; h < c->Hkv; h++) /* old rows in `to`, to see which are written */
-        op_kv_fill(e, &to, 2, h, 0, c->to_cap, 2);
     op_kv_in(e, &from);
     op_kv_inout(e, &to);
     kve_gather_params p = {.from = from.host,
@@ -124,12 +123,13 @@ static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
                            .order_stride = stride,
                            .Hkv = c->Hkv,
                            .D = c->D,
-                           .i_layer = 2,
+                           .i_layer = first,
+                           .n_layers = c->n_layers,
                            .kv_dtype = t};
     kve_gather_params d = p;
     d.from = from.dev;
     d.to = to.dev;
-    d.order = op_in(e, order, (size_t)(c->Hkv * stride) * sizeof *order);
+    d.order = op_in(e, order, (size_t)(heads * stride) * sizeof *order);
     op_ok(e, e->be->vt->gather(e->be, &d));
     oracle_gather(&p);
     check_cache(e, &to);
@@ -226,13 +226,13 @@ void op_table_eviction(op_env *e)
         {.rows = 2, .n = 8193, .n_out = 8193, .sink = 4, .recent = 16},
     };
     static const gather_case gathers[] = {
-        {.Hkv = 2, .D = 64, .n = 5, .count = 0, .to_cap = 4},
-        {.Hkv = 1, .D = 64, .n = 1, .count = 1, .to_cap = 1},
-        {.Hkv = 3, .D = 80, .n = 65, .count = 63, .to_cap = 70},
-        {.Hkv = 2, .D = 96, .n = 129, .count = 129, .to_cap = 129},
-        {.Hkv = 4, .D = 128, .n = 200, .count = 7, .to_cap = 9},
-        {.Hkv = 2, .D = 33, .n = 40, .count = 21, .to_cap = 24},
-        {.Hkv = 2, .D = 64, .n = 10, .count = 30, .to_cap = 31, .repeat = true},
+        {.n_layers = 1, .Hkv = 2, .D = 64, .n = 5, .count = 0, .to_cap = 4},
+        {.n_layers = 1, .Hkv = 1, .D = 64, .n = 1, .count = 1, .to_cap = 1},
+        {.n_layers = 3, .Hkv = 3, .D = 80, .n = 65, .count = 63, .to_cap = 70},
+        {.n_layers = 1, .Hkv = 2, .D = 96, .n = 129, .count = 129, .to_cap = 129},
+        {.n_layers = 1, .Hkv = 4, .D = 128, .n = 200, .count = 7, .to_cap = 9},
+        {.n_layers = 2, .Hkv = 2, .D = 33, .n = 40, .count = 21, .to_cap = 24},
+        {.n_layers = 1, .Hkv = 2, .D = 64, .n = 10, .count = 30, .to_cap = 31, .repeat = true},
     };
     for (int kind = 0; kind < SCORES_KINDS; kind++)
         for (size_t i = 0; i < COUNT(ranks); i++)

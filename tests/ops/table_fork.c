@@ -154,7 +154,12 @@ static void fork_row(op_env *e, kve_dtype t, const fork_case *c)
     op_ok(e, e->be->vt->attention_fork(e->be, &d));
     oracle_attention_fork(&p, want);
     op_tol tol = {c->special == FORK_LARGE ? 1e-3 : 4e-6, 1e-5};
-    op_compare(e, "out", op_read(e, d.out, n_q * sizeof *q), want, n_q, tol);
+    const float *got = op_read(e, d.out, n_q * sizeof *q);
+    op_compare(e, "out", got, want, n_q, tol);
+    d.max_prefix = c->n_prefix;
+    d.out = op_out(e, n_q * sizeof *q);
+    op_ok(e, e->be->vt->attention_fork(e->be, &d));
+    op_same_bytes(e, "out with max_prefix", op_read(e, d.out, n_q * sizeof *q), got, n_q * sizeof *q);
     op_end(e);
 }
 
@@ -179,6 +184,9 @@ void op_table_fork(op_env *e)
         {.X = 70, .Hq = 2, .Hkv = 1, .D = 16, .n_prefix = 66, ONE, .tail = {0, 1, 0, 2}, .shared = true},
         {.X = 2, .Hq = 6, .Hkv = 2, .D = 64, .n_prefix = 65, .q_len = {67, 130}, .tail = {3, 0}},
         {.X = 1, .Hq = 2, .Hkv = 1, .D = 64, .n_prefix = 30, .q_len = {5}, .tail = {125}},
+        {.X = 3, .Hq = 4, .Hkv = 2, .D = 64, .n_prefix = 1300, ONE, .tail = {0, 3, 700, 1}},
+        {.X = 1, .Hq = 1, .Hkv = 1, .D = 16, .n_prefix = 16900, ONE}, /* more keys than a launch has room for at once */
+        {.X = 1, .Hq = 16, .Hkv = 1, .D = 128, .n_prefix = 3, .q_len = {70}, .tail = {2}}, /* likewise rows */
         {.X = 6, .Hq = 4, .Hkv = 2, .D = 64, .n_prefix = 70, RAGGED, .special = FORK_NAN_TAIL},
         {.X = 6, .Hq = 4, .Hkv = 2, .D = 64, .n_prefix = 70, RAGGED, .special = FORK_NAN_PREFIX},
         {.X = 6, .Hq = 4, .Hkv = 2, .D = 64, .n_prefix = 70, RAGGED, .shared = true, .special = FORK_NAN_PREFIX},

@@ -88,8 +88,8 @@ static void test_goals(void **state)
 {
     const double bytes_per_us = 4.3e6, flops_per_us = 790e6;
     (void)state;
-    kve_gather_params g = {.count = 512, .Hkv = 4, .D = 128, .kv_dtype = KVE_BF16};
-    double us = 28 * kve_cost_gather(&g).bytes / bytes_per_us;
+    kve_gather_params g = {.n_layers = 28, .count = 512, .Hkv = 4, .D = 128, .kv_dtype = KVE_BF16};
+    double us = kve_cost_gather(&g).bytes / bytes_per_us;
     assert_true(us > 13.5 && us < 14.5);
     kve_rank_params k = {.rows = 112, .n = 131072, .n_out = 512};
     us = kve_cost_rank(&k).bytes / bytes_per_us;
