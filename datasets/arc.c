@@ -104,5 +104,8 @@ const kve_item_task kve_arc = {
     .metric = KVE_METRIC_ACC_NORM,
     .plain = true,
     .question_place = KVE_QUESTION_IN,
+    .ask_version = "arc-generate-1",
+    .ask_list = "",
+    .ask_for = "Answer with the letter of the right choice.",
     .read = arc_read,
 };

@@ -53,5 +53,7 @@ const kve_item_task kve_boolq = {
     .metric = KVE_METRIC_ACC,
     .plain = true,
     .question_place = KVE_QUESTION_AFTER,
+    .ask_version = "boolq-generate-1",
+    .ask_for = "Answer with yes or no.",
     .read = boolq_read,
 };

@@ -12,7 +12,8 @@ const char *kve_metric_name(kve_metric m)
                                         [KVE_METRIC_NLL] = "nll",
                                         [KVE_METRIC_ACC] = "acc",
                                         [KVE_METRIC_ACC_NORM] = "acc_norm",
-                                        [KVE_METRIC_ROUGE_L] = "rouge_l"};
+                                        [KVE_METRIC_ROUGE_L] = "rouge_l",
+                                        [KVE_METRIC_EXACT] = "exact_match"};
     return NAMES[m];
 }
 

@@ -18,9 +18,11 @@ typedef enum kve_metric {
     KVE_METRIC_ACC,       /* choices: the likeliest one is the gold one */
     KVE_METRIC_ACC_NORM,  /* choices: the likeliest one per character is the gold one */
     KVE_METRIC_ROUGE_L,   /* longest common subsequence of words with a reference, the best of them */
+    KVE_METRIC_EXACT,     /* choices as words: the first word of the answer is the reference's */
 } kve_metric;
 
-const char *kve_metric_name(kve_metric m); /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" */
+const char *
+kve_metric_name(kve_metric m); /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" | "exact_match" */
 
 /* Where a sample's question goes. */
 typedef enum kve_question_place {
@@ -136,6 +138,7 @@ typedef struct kve_task_options {
     size_t window_tok;         /* text: n_prefill = 3/4 of it, the rest is scored */
     bool has_shots;            /* tasks with choices: `shots` examples instead of the task's standard number */
     size_t shots;
+    bool generate;    /* tasks with choices: the answer is generated and compared instead of the likeliest choice */
     bool skip_bad;    /* rows of files that are wrong are counted and left out instead of being an error */
     int64_t turn_tok; /* dialogues: tokens that the chat template puts around one further message */
 } kve_task_options;

@@ -41,7 +41,7 @@ static kve_status gov_report_read(const cJSON *row, const kve_place *at, kve_are
 {
     bool longbench = kve_json_get(row, "context");
     const char *const *references = NULL;
-    const char **one = NULL, *id = NULL, *key = longbench ? "answers" : "summary";
+    const char **one = NULL, *key = longbench ? "answers" : "summary", *name = longbench ? "_id" : "id";
     out->long_field = longbench ? "context" : "report";
     KVE_TRY(kve_field_text(row, out->long_field, at, arena, &out->context));
     if (longbench) {
@@ -54,9 +54,8 @@ static kve_status gov_report_read(const cJSON *row, const kve_place *at, kve_are
         out->n_references = 1;
     }
     KVE_TRY(check_summaries(out, key, at));
-    KVE_TRY(kve_json_str_or(row, longbench ? "_id" : "id", at->name, NULL, &id));
-    if (id)
-        KVE_TRY(kve_item_text(arena, &out->id, "%s", id));
+    if (kve_json_get(row, name) && !cJSON_IsNull(kve_json_get(row, name)))
+        KVE_TRY(kve_field_text(row, name, at, arena, &out->id));
     out->question = "\n\nNow, write a one-page summary of the report.\n\nSummary:";
     return KVE_OK;
 }

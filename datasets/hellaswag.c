@@ -116,5 +116,8 @@ const kve_item_task kve_hellaswag = {
                   [KVE_SPLIT_TEST] = KVE_RANK_NEVER},
     .metric = KVE_METRIC_ACC_NORM,
     .plain = true,
+    .ask_version = "hellaswag-generate-1",
+    .ask_list = "\nHow does it go on?",
+    .ask_for = "Answer with the letter of the right choice.",
     .read = hellaswag_read,
 };

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ASK_TOKENS = 8 }; /* room for one word, which is all that counts */
+
 /* A growable list of items; the arena of the bundle owns it. */
 typedef struct item_list {
     kve_item *p;
@@ -19,6 +21,7 @@ typedef struct item_list {
 typedef struct bundle {
     size_t n_users;
     const kve_item_task *task;
+    bool ask;             /* the answer is generated, not picked */
     size_t n_shots, most; /* most: samples of each dataset, 0 = all */
     item_list items, shots;
     const char **subjects; /* in the order they were met */
@@ -119,6 +122,8 @@ static kve_status read_item(void *ctx, const cJSON *row, const kve_place *at)
         r->n_passed++;
         return KVE_OK;
     }
+    if (r->b->ask)
+        KVE_TRY(kve_item_ask(r->b->task, &r->b->arena, &item));
     KVE_TRY(kve_item_text(&r->b->arena, &item.where, "%s", at->name));
     KVE_TRY(kve_list_room(&r->b->arena, r->into->n, &r->into->cap, sizeof item, &r->into->p));
     r->into->p[r->into->n++] = item;
@@ -313,10 +318,10 @@ static kve_status fill_sample(const items *d, const kve_item *item, kve_sample *
     KVE_TRY(kve_item_text(&s->arena, &s->source, "%s: field '%s'", item->where, item->long_field));
     KVE_TRY(item->id ? kve_item_text(&s->arena, &s->id, "%s", item->id)
                      : kve_item_text(&s->arena, &s->id, "line-%zu", item->line));
-    KVE_TRY(copy_texts(&s->arena, item->choices, item->n_choices, " ", &s->choices));
+    s->n_choices = d->b->ask ? 0 : item->n_choices;
+    KVE_TRY(copy_texts(&s->arena, item->choices, s->n_choices, " ", &s->choices));
     KVE_TRY(item->n_choices ? copy_texts(&s->arena, item->choices + item->gold, 1, "", &s->references)
                             : copy_texts(&s->arena, item->references, item->n_references, "", &s->references));
-    s->n_choices = item->n_choices;
     s->gold = item->gold;
     s->n_references = item->n_choices ? 1 : item->n_references;
     if (item->subject)
@@ -329,12 +334,13 @@ static kve_status items_sample(kve_dataset *self, size_t i, kve_sample *out)
     const items *d = (const items *)self;
     const kve_item_task *t = d->b->task;
     out->task = self->name;
-    out->task_version = t->version;
+    bool ask = d->b->ask;
+    out->task_version = ask ? t->ask_version : t->version;
     out->note = t->note;
-    out->metric = t->metric;
-    out->plain = t->plain;
-    out->question_place = t->question_place;
-    out->max_new_tokens = t->max_new_tokens;
+    out->metric = ask ? KVE_METRIC_EXACT : t->metric;
+    out->plain = t->plain && !ask;
+    out->question_place = ask && t->question_place != KVE_QUESTION_IN ? KVE_QUESTION_AFTER : t->question_place;
+    out->max_new_tokens = ask ? ASK_TOKENS : t->max_new_tokens;
     out->n_shots = t->metric == KVE_METRIC_ROUGE_L ? -1 : (int64_t)d->b->n_shots;
     return fill_sample(d, &d->b->items.p[d->which[i]], out);
 }
@@ -422,6 +428,7 @@ kve_status kve_items_open(const kve_item_task *t, const char *subject, const kve
     KVE_TRY(kve_alloc(1, sizeof *p.b, &p.b));
     p.b->n_users = 1;
     p.b->task = t;
+    p.b->ask = o->generate && t->ask_version;
     p.b->most = o->n_samples;
     p.b->n_shots = t->metric == KVE_METRIC_ROUGE_L ? 0 : o->has_shots ? o->shots : t->shots;
     kve_status st = open_all(&p);

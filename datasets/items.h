@@ -35,6 +35,9 @@ struct kve_item_task {
     bool plain;
     kve_question_place question_place;
     int64_t max_new_tokens;
+    const char *ask_version; /* of the generated form, NULL = there is none */
+    const char *ask_list; /* it lists the choices behind these words; NULL: they stand in the question, or need not */
+    const char *ask_for;  /* "Answer with yes or no." */
     kve_status (*read)(const cJSON *row, const kve_place *at, kve_arena *arena, kve_item *out);
 };
 
@@ -43,6 +46,9 @@ extern const kve_item_task kve_boolq, kve_arc, kve_mmlu, kve_hellaswag, kve_gov_
 /* Appends the task's datasets: one, or one per subject (subject NULL = all). */
 kve_status kve_items_open(const kve_item_task *t, const char *subject, const kve_task_options *o,
                           kve_dataset_list *out);
+
+/* Turns an item that was read into its generated form: the whole prompt in front of the answer, letters as choices. */
+kve_status kve_item_ask(const kve_item_task *t, kve_arena *arena, kve_item *item);
 
 /* For read(): "A", or 0 from a field of either type; fails with the field's name where it is outside 0 .. n - 1. */
 kve_status kve_item_label(const cJSON *row, const char *key, const kve_place *at, size_t n, size_t *out);

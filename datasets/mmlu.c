@@ -106,5 +106,7 @@ const kve_item_task kve_mmlu = {
     .metric = KVE_METRIC_ACC,
     .plain = true,
     .question_place = KVE_QUESTION_IN,
+    .ask_version = "mmlu-generate-1",
+    .ask_for = "Answer with the letter of the right choice.",
     .read = mmlu_read,
 };

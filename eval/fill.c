@@ -1,12 +1,12 @@
 /* From answers to records: texts, scores, rewards, times. */
 #include "eval/evaluator_internal.h"
+#include "eval/metric_basic.h"
 #include "eval/metric_choice.h"
 #include "eval/metric_rouge.h"
 #include "eval/metric_ruler.h"
 
 #include "host/base/stats.h"
 
-#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -52,9 +52,25 @@ static void judge_choices(const sample_run *r, const answer *a, kve_record *rec)
     rec->prediction = picked + (*picked == ' ');
 }
 
+/* The reference is one word already, in whatever case. */
+static kve_status judge_word(const char *text, const char *reference, double *score)
+{
+    kve_str said = {0}, meant = {0};
+    kve_status st = kve_choice_word(text, &said);
+    if (st == KVE_OK)
+        st = kve_choice_word(reference, &meant);
+    if (st == KVE_OK)
+        *score = kve_exact_match(said.p, meant.p);
+    kve_str_free(&said);
+    kve_str_free(&meant);
+    return st;
+}
+
 static kve_status judge_text(const sample_run *r, const char *text, kve_record *rec)
 {
     const kve_sample *s = r->s;
+    if (s->metric == KVE_METRIC_EXACT)
+        return judge_word(text, s->references[0], &rec->score);
     if (s->metric != KVE_METRIC_ROUGE_L)
         return kve_metric_ruler(text, strlen(text), s->references, s->n_references, s->metric == KVE_METRIC_RULER_ANY,
                                 &rec->score);
@@ -73,7 +89,7 @@ static kve_status judge(const sample_run *r, const answer *a, kve_record *rec)
     if (r->teacher) {
         rec->nll_sum = a->nll_sum;
         rec->n_scored = a->n_scored;
-        rec->score = exp(a->nll_sum / a->n_scored);
+        rec->score = kve_perplexity(a->nll_sum, a->n_scored);
         return KVE_OK;
     }
     kve_status st = kve_detokenize(r->e->tk, a->ids, (size_t)a->n, false, &text);

@@ -33,7 +33,7 @@ typedef struct kve_record {
     const char *prediction;
     const char *const *references;
     size_t n_references;
-    const char *metric; /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" */
+    const char *metric; /* "ruler_all" | "ruler_any" | "nll" | "acc" | "acc_norm" | "rouge_l" | "exact_match" */
     double score;       /* of the metric; nll: this sample's perplexity */
     double nll_sum;     /* nats over n_scored tokens */
     int64_t n_scored;

@@ -2,63 +2,16 @@
 #include "eval/report.h"
 
 #include "eval/report_files.h"
+#include "eval/report_manifest.h"
 #include "host/base/file.h"
-#include "host/base/json.h"
 #include "host/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* --- provenance ------------------------------------------------------------------------------------------------- */
-
 static const char *const g_keys[] = {"model",   "model_sha256", "command", "version", "commit",
                                      "backend", "dtype",        "seed",    "samples"};
 enum { N_KEYS = sizeof g_keys / sizeof *g_keys, SAMPLES = N_KEYS - 1 };
-
-/* A text as it is, a list of texts (a command) joined by blanks, anything else as JSON. */
-static kve_status value_text(const cJSON *v, kve_arena *arena, const char **out)
-{
-    const cJSON *e = NULL;
-    bool texts = cJSON_IsArray(v);
-    cJSON_ArrayForEach(e, v) texts = texts && cJSON_IsString(e);
-    if (cJSON_IsNull(v))
-        return KVE_OK;
-    if (cJSON_IsString(v))
-        return kve_report_text(arena, out, "%s", v->valuestring);
-    if (!texts) {
-        char *json = cJSON_PrintUnformatted(v);
-        if (!json)
-            return kve_fail(KVE_ERR_MEMORY, "out of memory: a field of manifest.json cannot be printed");
-        kve_status st = kve_report_text(arena, out, "%s", json);
-        cJSON_free(json);
-        return st;
-    }
-    *out = "";
-    cJSON_ArrayForEach(e, v) KVE_TRY(kve_report_text(arena, out, "%s%s%s", *out, **out ? " " : "", e->valuestring));
-    return KVE_OK;
-}
-
-/* A missing manifest is no fault; a broken one is worth a warning, not the report. */
-static kve_status read_manifest(const char *dir, kve_arena *arena, const char *values[N_KEYS])
-{
-    kve_str path = {0};
-    cJSON *manifest = NULL;
-    kve_status st = kve_path_join(&path, dir, "manifest.json");
-    if (st == KVE_OK && kve_path_exists(path.p)) {
-        if (kve_json_parse_file(path.p, &manifest) != KVE_OK)
-            kve_warn("%s; the report goes without its provenance", kve_diag());
-        else if (!cJSON_IsObject(manifest))
-            kve_warn("%s: is not a JSON object; the report goes without its provenance", path.p);
-    }
-    for (size_t i = 0; i < N_KEYS && st == KVE_OK && cJSON_IsObject(manifest); i++) {
-        const cJSON *v = kve_json_get(manifest, g_keys[i]);
-        if (v)
-            st = value_text(v, arena, &values[i]);
-    }
-    cJSON_Delete(manifest);
-    kve_str_free(&path);
-    return st;
-}
 
 /* --- files ------------------------------------------------------------------------------------------------------ */
 
@@ -124,14 +77,30 @@ static kve_status print_markdown(const kve_report *r, const kve_provenance *prov
     return KVE_OK;
 }
 
+/* A table of unlike protocols is asked for, or it is not made. */
+static kve_status refuse_mix(const kve_report *r, kve_arena *arena)
+{
+    kve_report_notes notes;
+    KVE_TRY(kve_report_notes_run(r, arena, &notes));
+    KVE_TRY(kve_report_refuse_mix(r->dir, &notes));
+    for (size_t s = r->n_tasks; s < r->n_scopes; s++) {
+        KVE_TRY(kve_report_notes_suite(r, s, arena, &notes));
+        KVE_TRY(kve_report_refuse_mix(r->dir, &notes));
+    }
+    return KVE_OK;
+}
+
 static kve_status report(const kve_report_options *options, kve_report *r, kve_arena *arena, kve_str *folder,
                          kve_str *text)
 {
     const char *values[N_KEYS] = {0};
     kve_provenance provenance = {.keys = g_keys, .values = values, .n = N_KEYS};
+    bool found;
     KVE_TRY(kve_report_load(options->dir, r));
     KVE_TRY(kve_report_summarise(r));
-    KVE_TRY(read_manifest(options->dir, arena, values));
+    KVE_TRY(kve_report_manifest(options->dir, g_keys, N_KEYS, arena, values, &found));
+    if (!options->mix)
+        KVE_TRY(refuse_mix(r, arena));
     if (values[SAMPLES] && strcmp(values[SAMPLES], "0") != 0)
         r->limit = values[SAMPLES];
     if (options->out)

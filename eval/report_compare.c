@@ -1,6 +1,7 @@
 /* Two runs side by side: paired differences of the cells that both have. Contract: report.h. */
 #include "eval/report.h"
 
+#include "eval/report_manifest.h"
 #include "eval/report_table.h"
 
 #include <string.h>
@@ -126,37 +127,124 @@ static kve_status compare_suite(comparison *c, const kve_report_scope *suite, kv
     return kve_table_markdown(&t, "##", arena, w);
 }
 
-static kve_status compare(const kve_report *a, const kve_report *b, kve_arena *arena, kve_tw *w)
+/* --- Protocols */
+
+/* Settings that a result depends on; two runs that are compared agree in them. `before`: what a manifest that is older
+ * than the setting means. */
+static const struct {
+    const char *key, *before;
+} g_settings[] = {{"model_sha256", NULL},         {"tokenizer_sha256", NULL}, {"backend", NULL}, {"dtype", NULL},
+                  {"chat_family", NULL},          {"add_bos", NULL},          {"sink", NULL},    {"recent", NULL},
+                  {"chat_template_sha256", NULL}, {"question", NULL},         {"shots", NULL},   {"answer", "loglik"}};
+enum { N_SETTINGS = sizeof g_settings / sizeof *g_settings };
+
+/* A hash is known by its first digits. */
+static kve_status note_setting(const char *key, const char *va, const char *vb, kve_arena *arena,
+                               kve_report_notes *notes)
 {
-    comparison c;
+    enum { SHOWN = 12 };
+    const char *text = NULL;
+    if (va == vb || (va && vb && strcmp(va, vb) == 0))
+        return KVE_OK;
+    KVE_TRY(kve_report_text(arena, &text, "%s is %.*s in A and %.*s in B", key, SHOWN, va ? va : "default", SHOWN,
+                            vb ? vb : "default"));
+    return kve_report_note_add(notes, arena, KVE_NOTE_UNLIKE, text);
+}
+
+static kve_status note_settings(const kve_report *a, const kve_report *b, kve_arena *arena, kve_report_notes *notes)
+{
+    const char *keys[N_SETTINGS], *va[N_SETTINGS], *vb[N_SETTINGS], *text = NULL;
+    bool in_a, in_b;
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        keys[i] = g_settings[i].key;
+    KVE_TRY(kve_report_manifest(a->dir, keys, N_SETTINGS, arena, va, &in_a));
+    KVE_TRY(kve_report_manifest(b->dir, keys, N_SETTINGS, arena, vb, &in_b));
+    if (!in_a || !in_b) {
+        KVE_TRY(kve_report_text(arena, &text,
+                                "%s has no manifest.json: whether the runs had the same settings is not known",
+                                in_a ? b->dir : a->dir));
+        return kve_report_note_add(notes, arena, KVE_NOTE_WARNING, text);
+    }
+    for (size_t i = 0; i < N_SETTINGS; i++) {
+        const char *before = g_settings[i].before;
+        KVE_TRY(note_setting(keys[i], va[i] ? va[i] : before, vb[i] ? vb[i] : before, arena, notes));
+    }
+    return KVE_OK;
+}
+
+static kve_status note_protocols(const comparison *c, kve_arena *arena, kve_report_notes *notes)
+{
+    const char *text = NULL;
+    *notes = (kve_report_notes){0};
+    KVE_TRY(note_settings(c->a, c->b, arena, notes));
+    if (c->n_other_prompt == 0)
+        return KVE_OK;
+    KVE_TRY(kve_report_text(arena, &text, "%zu of %zu joined cells had different prompts in the two runs",
+                            c->n_other_prompt, c->n_pairs));
+    return kve_report_note_add(notes, arena, KVE_NOTE_UNLIKE, text);
+}
+
+static kve_status refuse_mix(const kve_report *a, const kve_report *b, const kve_report_notes *notes)
+{
+    kve_str both = {0};
+    kve_status st = kve_str_printf(&both, "%s (A) and %s (B)", a->dir, b->dir);
+    if (st == KVE_OK)
+        st = kve_report_refuse_mix(both.p, notes);
+    kve_str_free(&both);
+    return st;
+}
+
+/* --- All of it */
+
+static kve_status compare_tables(comparison *c, kve_arena *arena, kve_tw *w)
+{
+    const kve_report *a = c->a, *b = c->b;
     size_t n_joined = 0;
-    KVE_TRY(make(a, b, arena, &c));
-    kve_tw_puts(w, "# kveval report: ");
-    kve_tw_plain(w, b->dir);
-    kve_tw_puts(w, " (B) against ");
-    kve_tw_plain(w, a->dir);
-    kve_tw_puts(w, " (A)\n\n");
     for (size_t s = a->n_tasks; s < a->n_scopes; s++) {
-        join_tasks(&c, &a->scopes[s]);
-        n_joined += c.n;
-        for (int m = 0; c.n && m < KVE_N_DIFF_MEASURES; m++)
-            KVE_TRY(compare_suite(&c, &a->scopes[s], (kve_measure)m, arena, w));
+        join_tasks(c, &a->scopes[s]);
+        n_joined += c->n;
+        for (int m = 0; c->n && m < KVE_N_DIFF_MEASURES; m++)
+            KVE_TRY(compare_suite(c, &a->scopes[s], (kve_measure)m, arena, w));
     }
     if (n_joined == 0)
         return kve_fail(KVE_ERR_USAGE,
                         "%s and %s share no task ('%s' there, '%s' here); compare runs of the same tasks", a->dir,
                         b->dir, a->scopes[0].name, b->scopes[0].name);
-    if (c.n_pairs == 0)
+    if (c->n_pairs == 0)
         return kve_fail(KVE_ERR_USAGE,
                         "%s and %s share tasks, but no (task, sample, policy, budget); compare runs of the same plan",
                         a->dir, b->dir);
-    if (c.n_other_prompt)
-        kve_tw_printf(w, "- **Warning:** %zu of %zu joined cells had different prompts in the two runs\n",
-                      c.n_other_prompt, c.n_pairs);
     return w->status;
 }
 
-kve_status kve_report_compare(const char *dir_a, const char *dir_b, FILE *out)
+/* The tables come first: only they know which prompts were joined. */
+static kve_status compare(const kve_report *a, const kve_report *b, bool mix, kve_arena *arena, kve_tw *w)
+{
+    comparison c;
+    kve_report_notes notes;
+    kve_str tables = {0};
+    kve_tw to_tables = {.out = &tables};
+    KVE_TRY(make(a, b, arena, &c));
+    kve_status st = compare_tables(&c, arena, &to_tables);
+    if (st == KVE_OK)
+        st = note_protocols(&c, arena, &notes);
+    if (st == KVE_OK && !mix)
+        st = refuse_mix(a, b, &notes);
+    if (st == KVE_OK) {
+        kve_tw_puts(w, "# kveval report: ");
+        kve_tw_plain(w, b->dir);
+        kve_tw_puts(w, " (B) against ");
+        kve_tw_plain(w, a->dir);
+        kve_tw_puts(w, " (A)\n\n");
+        kve_notes_markdown(&notes, w);
+        kve_tw_puts(w, tables.p ? tables.p : "");
+        st = w->status;
+    }
+    kve_str_free(&tables);
+    return st;
+}
+
+kve_status kve_report_compare(const char *dir_a, const char *dir_b, bool mix, FILE *out)
 {
     kve_report a = {0}, b = {0};
     kve_arena arena = {0};
@@ -170,7 +258,7 @@ kve_status kve_report_compare(const char *dir_a, const char *dir_b, FILE *out)
     if (st == KVE_OK)
         st = kve_report_find_rows(&b);
     if (st == KVE_OK)
-        st = compare(&a, &b, &arena, &w);
+        st = compare(&a, &b, mix, &arena, &w);
     if (st == KVE_OK && (fwrite(text.p, 1, text.len, out) != text.len || fflush(out) != 0))
         st = kve_fail(KVE_ERR_FILE, "the comparison's output: cannot write all of it (is the disk full?)");
     kve_str_free(&text);

@@ -101,7 +101,10 @@ static void notes_list(const kve_report_notes *notes, kve_tw *w)
         return;
     kve_tw_puts(w, "<ul class='notes'>\n");
     for (size_t i = 0; i < notes->n; i++) {
-        kve_tw_puts(w, notes->items[i].warning ? "<li class='warn'>" : "<li>");
+        const char *word = kve_note_word(notes->items[i].kind);
+        kve_tw_puts(w, word ? "<li class='warn'>" : "<li>");
+        kve_tw_puts(w, notes->items[i].kind == KVE_NOTE_UNLIKE ? word : "");
+        kve_tw_puts(w, notes->items[i].kind == KVE_NOTE_UNLIKE ? " " : "");
         kve_tw_html(w, notes->items[i].text);
         kve_tw_puts(w, "</li>\n");
     }

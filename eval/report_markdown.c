@@ -79,10 +79,13 @@ kve_status kve_table_markdown(const kve_table *t, const char *level, kve_arena *
     return st;
 }
 
-static void print_notes(const kve_report_notes *notes, kve_tw *w)
+void kve_notes_markdown(const kve_report_notes *notes, kve_tw *w)
 {
     for (size_t i = 0; i < notes->n; i++) {
-        kve_tw_puts(w, notes->items[i].warning ? "- **Warning:** " : "- ");
+        const char *word = kve_note_word(notes->items[i].kind);
+        kve_tw_puts(w, "- ");
+        if (word)
+            kve_tw_printf(w, "**%s** ", word);
         kve_tw_plain(w, notes->items[i].text);
         kve_tw_puts(w, "\n");
     }
@@ -113,7 +116,7 @@ static kve_status print_suite(const kve_report *r, size_t s, kve_arena *arena, k
     kve_tw_plain(w, r->scopes[s].name);
     kve_tw_puts(w, "\n\n");
     KVE_TRY(kve_report_notes_suite(r, s, arena, &notes));
-    print_notes(&notes, w);
+    kve_notes_markdown(&notes, w);
     for (int m = 0; m < KVE_N_DIFF_MEASURES; m++) {
         KVE_TRY(print_measure(r, s, (kve_measure)m, arena, w));
         for (int base = 0; base < KVE_N_BASELINES; base++) {
@@ -139,7 +142,7 @@ static kve_status print_brief(const kve_report *r, kve_arena *arena, kve_tw *w)
     kve_table t;
     for (size_t s = r->n_tasks; s < r->n_scopes; s++) {
         KVE_TRY(kve_report_notes_suite(r, s, arena, &notes));
-        print_notes(&notes, w);
+        kve_notes_markdown(&notes, w);
         for (size_t m = 0; m < sizeof measures / sizeof *measures; m++) {
             if (!r->scopes[s].has[measures[m]])
                 continue;
@@ -168,7 +171,7 @@ static kve_status print_all(const kve_report *r, const kve_provenance *provenanc
     }
     kve_tw_printf(w, "- %zu cells: %zu tasks, %zu policies\n\n", r->n_rows, r->n_tasks, r->n_policies);
     KVE_TRY(kve_report_notes_run(r, arena, &notes));
-    print_notes(&notes, w);
+    kve_notes_markdown(&notes, w);
     for (size_t s = r->n_tasks; s < r->n_scopes; s++)
         KVE_TRY(print_suite(r, s, arena, w));
     KVE_TRY(kve_table_failures(r, arena, &failures));

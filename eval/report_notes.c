@@ -27,7 +27,7 @@ const char *const kve_report_legend[] = {
 };
 const size_t kve_report_legend_count = sizeof kve_report_legend / sizeof *kve_report_legend;
 
-static kve_status add(kve_report_notes *notes, kve_arena *arena, bool warning, const char *text)
+kve_status kve_report_note_add(kve_report_notes *notes, kve_arena *arena, kve_note_kind kind, const char *text)
 {
     if (notes->n == notes->cap) {
         kve_report_note *grown = NULL;
@@ -37,15 +37,37 @@ static kve_status add(kve_report_notes *notes, kve_arena *arena, bool warning, c
             memcpy(grown, notes->items, notes->n * sizeof *grown);
         notes->items = grown;
     }
-    notes->items[notes->n++] = (kve_report_note){.warning = warning, .text = text};
+    notes->items[notes->n++] = (kve_report_note){.kind = kind, .text = text};
     return KVE_OK;
 }
 
-#define ADD(notes, arena, warning, ...)                                                                                \
+const char *kve_note_word(kve_note_kind kind)
+{
+    return kind == KVE_NOTE_UNLIKE ? "UNLIKE PROTOCOLS (--mix):" : kind == KVE_NOTE_WARNING ? "Warning:" : NULL;
+}
+
+kve_status kve_report_refuse_mix(const char *what, const kve_report_notes *notes)
+{
+    kve_str all = {0};
+    kve_tw w = {.out = &all};
+    for (size_t i = 0; i < notes->n; i++)
+        if (notes->items[i].kind == KVE_NOTE_UNLIKE) {
+            kve_tw_puts(&w, all.len ? "; " : "");
+            kve_tw_plain(&w, notes->items[i].text);
+        }
+    kve_status st = w.status;
+    if (st == KVE_OK && all.len)
+        st = kve_fail(KVE_ERR_USAGE, "%s: unlike protocols are not shown together unless --mix is given: %s", what,
+                      all.p);
+    kve_str_free(&all);
+    return st;
+}
+
+#define ADD(notes, arena, kind, ...)                                                                                   \
     do {                                                                                                               \
         const char *add_text_ = NULL;                                                                                  \
         KVE_TRY(kve_report_text(arena, &add_text_, __VA_ARGS__));                                                      \
-        KVE_TRY(add(notes, arena, warning, add_text_));                                                                \
+        KVE_TRY(kve_report_note_add(notes, arena, kind, add_text_));                                                   \
     } while (0)
 
 /* --- the run ---------------------------------------------------------------------------------------------------- */
@@ -77,7 +99,7 @@ static kve_status check_prompts(const kve_report *r, kve_arena *arena, kve_repor
     }
     free(rows);
     if (bad)
-        ADD(notes, arena, true,
+        ADD(notes, arena, KVE_NOTE_UNLIKE,
             "%s, sample %s: its cells were run on different prompts (prompt_sha256, lines %zu and %zu of "
             "records.jsonl); they do not compare",
             r->scopes[bad->i_task].name, bad->sample, first->line, bad->line);
@@ -93,15 +115,15 @@ static kve_status note_counts(const kve_report *r, kve_arena *arena, kve_report_
             unknown += kve_report_at(r, s, 0, i)->n_unknown;
         }
     if (failed)
-        ADD(notes, arena, true, "%zu of %zu cells failed; they are in no average (see 'Failed cells')", failed,
-            r->n_rows);
+        ADD(notes, arena, KVE_NOTE_WARNING, "%zu of %zu cells failed; they are in no average (see 'Failed cells')",
+            failed, r->n_rows);
     if (unknown)
-        ADD(notes, arena, true, "%zu cells are ok but have no score; they are in no average", unknown);
+        ADD(notes, arena, KVE_NOTE_WARNING, "%zu cells are ok but have no score; they are in no average", unknown);
     if (r->n_repeated)
-        ADD(notes, arena, true, "%zu records repeat a cell in the same attempt; the later line of records.jsonl counts",
-            r->n_repeated);
+        ADD(notes, arena, KVE_NOTE_WARNING,
+            "%zu records repeat a cell in the same attempt; the later line of records.jsonl counts", r->n_repeated);
     if (r->n_superseded)
-        ADD(notes, arena, false, "%zu records of earlier attempts are replaced by later ones", r->n_superseded);
+        ADD(notes, arena, KVE_NOTE_FACT, "%zu records of earlier attempts are replaced by later ones", r->n_superseded);
     return KVE_OK;
 }
 
@@ -111,14 +133,15 @@ kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_repor
     KVE_TRY(note_counts(r, arena, out));
     KVE_TRY(check_prompts(r, arena, out));
     if (r->limit)
-        ADD(out, arena, true, "PARTIAL: the run was limited to %s samples of each task (--samples, --limit)", r->limit);
+        ADD(out, arena, KVE_NOTE_WARNING,
+            "PARTIAL: the run was limited to %s samples of each task (--samples, --limit)", r->limit);
     for (size_t p = 0; p < r->n_policies; p++) {
         if (r->policies[p].mixed)
-            ADD(out, arena, true, "%s: its records disagree about what it may see; '%s' is shown", r->policies[p].name,
-                r->policies[p].info);
+            ADD(out, arena, KVE_NOTE_WARNING, "%s: its records disagree about what it may see; '%s' is shown",
+                r->policies[p].name, r->policies[p].info);
         if (!r->policies[p].info)
-            ADD(out, arena, true, "%s: its records do not say what it may see (field info), so it carries no mark",
-                r->policies[p].name);
+            ADD(out, arena, KVE_NOTE_WARNING,
+                "%s: its records do not say what it may see (field info), so it carries no mark", r->policies[p].name);
     }
     return KVE_OK;
 }
@@ -142,7 +165,7 @@ static kve_status note_partial(const kve_report *r, size_t s, kve_arena *arena, 
     const char *budget = NULL;
     const kve_report_cell *c = kve_report_at(r, first_t, first_p, first_b);
     KVE_TRY(kve_table_budget(arena, r->budgets[first_b], &budget));
-    ADD(notes, arena, true,
+    ADD(notes, arena, KVE_NOTE_WARNING,
         "PARTIAL: %zu of the suite's (task, policy, budget) groups have fewer samples than the fullest of their task; "
         "first: %s, %s, %s with %zu of %zu",
         n, r->scopes[first_t].name, r->policies[first_p].name, budget, c->n_ok - c->n_unknown,
@@ -160,12 +183,12 @@ static kve_status note_questions(const kve_report *r, size_t s, kve_arena *arena
         n++;
     }
     if (with && with < n)
-        ADD(notes, arena, true,
-            "%zu of %zu cells had the question in the prefill, the others had not: a policy that sees the question is "
-            "a different, easier test; do not compare them",
-            with, n);
+        ADD(notes, arena, KVE_NOTE_UNLIKE,
+            "%s: %zu of %zu cells had the question in the prefill, the others had not (a policy that sees the question "
+            "has a different, easier test)",
+            r->scopes[s].name, with, n);
     else if (n)
-        ADD(notes, arena, false, "the question was %s the prefill", with ? "in" : "not in");
+        ADD(notes, arena, KVE_NOTE_FACT, "the question was %s the prefill", with ? "in" : "not in");
     return KVE_OK;
 }
 
@@ -179,19 +202,21 @@ static kve_status note_kept(const kve_report *r, size_t s, kve_arena *arena, kve
             const char *name = r->policies[p].name;
             fits = fits || c->short_prompts;
             if (c->above)
-                ADD(notes, arena, true,
+                ADD(notes, arena, KVE_NOTE_WARNING,
                     "%s kept %lld tokens at a budget of %lld: MORE than allowed, it does not compare", name,
                     (long long)c->kept_max, budget);
             if (c->below)
-                ADD(notes, arena, true, "%s kept as few as %lld tokens at a budget of %lld: fewer than it was allowed",
-                    name, (long long)c->kept_min, budget);
+                ADD(notes, arena, KVE_NOTE_WARNING,
+                    "%s kept as few as %lld tokens at a budget of %lld: fewer than it was allowed", name,
+                    (long long)c->kept_min, budget);
             if (c->uneven)
-                ADD(notes, arena, false, "%s at %lld: layers and heads kept different numbers of tokens, %lld to %lld",
-                    name, budget, (long long)c->kept_min, (long long)c->kept_max);
+                ADD(notes, arena, KVE_NOTE_FACT,
+                    "%s at %lld: layers and heads kept different numbers of tokens, %lld to %lld", name, budget,
+                    (long long)c->kept_min, (long long)c->kept_max);
         }
         if (fits)
-            ADD(notes, arena, false, "budget %lld: some prompts are no longer than this; nothing is evicted from them",
-                budget);
+            ADD(notes, arena, KVE_NOTE_FACT,
+                "budget %lld: some prompts are no longer than this; nothing is evicted from them", budget);
     }
     return KVE_OK;
 }
@@ -213,29 +238,39 @@ static kve_status distinct(const kve_report *r, size_t s, size_t offset, kve_are
     return KVE_OK;
 }
 
+/* A task whose rows disagree in a field that should be one and the same. */
+static kve_status note_mixed(const kve_report *r, size_t s, size_t offset, const char *what, kve_arena *arena,
+                             kve_report_notes *notes)
+{
+    const kve_report_scope *suite = &r->scopes[s];
+    for (size_t t = suite->first_task; t < suite->first_task + suite->n_tasks; t++) {
+        const char *first = NULL;
+        for (size_t i = 0; i < r->n_rows; i++) {
+            const char *own =
+                r->rows[i].i_task == t ? *(const char *const *)((const char *)&r->rows[i] + offset) : NULL;
+            if (first && own && own != first) {
+                ADD(notes, arena, KVE_NOTE_UNLIKE, "%s: %s '%s' and '%s' are mixed", r->scopes[t].name, what, first,
+                    own);
+                break;
+            }
+            first = own ? own : first;
+        }
+    }
+    return KVE_OK;
+}
+
 static kve_status note_versions(const kve_report *r, size_t s, kve_arena *arena, kve_report_notes *notes)
 {
     const char **texts = NULL;
-    const kve_report_scope *suite = &r->scopes[s];
     size_t n = 0;
-    for (size_t t = suite->first_task; t < suite->first_task + suite->n_tasks; t++) {
-        const char *version = NULL;
-        for (size_t i = 0; i < r->n_rows; i++) {
-            const char *own = r->rows[i].i_task == t ? r->rows[i].version : NULL;
-            if (version && own && own != version) {
-                ADD(notes, arena, true, "%s: versions '%s' and '%s' of the task are mixed; they do not compare",
-                    r->scopes[t].name, version, own);
-                break;
-            }
-            version = own ? own : version;
-        }
-    }
+    KVE_TRY(note_mixed(r, s, offsetof(kve_report_row, version), "versions of the task", arena, notes));
+    KVE_TRY(note_mixed(r, s, offsetof(kve_report_row, metric), "metrics", arena, notes));
     KVE_TRY(distinct(r, s, offsetof(kve_report_row, version), arena, &texts, &n));
     for (size_t i = 0; i < n; i++)
-        ADD(notes, arena, false, "version of the task: %s", texts[i]);
+        ADD(notes, arena, KVE_NOTE_FACT, "version of the task: %s", texts[i]);
     KVE_TRY(distinct(r, s, offsetof(kve_report_row, note), arena, &texts, &n));
     for (size_t i = 0; i < n; i++)
-        ADD(notes, arena, false, "departs from the official task: %s", texts[i]);
+        ADD(notes, arena, KVE_NOTE_FACT, "departs from the official task: %s", texts[i]);
     return KVE_OK;
 }
 

@@ -43,8 +43,13 @@ kve_status kve_table_failures(const kve_report *r, kve_arena *arena, kve_table *
 kve_status kve_table_budget(kve_arena *arena, int64_t budget, const char **out);
 
 /* What has to be said about a suite or about the whole run, most urgent first. */
+typedef enum kve_note_kind {
+    KVE_NOTE_FACT,
+    KVE_NOTE_WARNING,
+    KVE_NOTE_UNLIKE, /* cells of unlike protocols: not shown together unless asked for */
+} kve_note_kind;
 typedef struct kve_report_note {
-    bool warning;
+    kve_note_kind kind;
     const char *text;
 } kve_report_note;
 typedef struct kve_report_notes {
@@ -53,6 +58,13 @@ typedef struct kve_report_notes {
 } kve_report_notes;
 kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_report_notes *out);
 kve_status kve_report_notes_suite(const kve_report *r, size_t i_suite, kve_arena *arena, kve_report_notes *out);
+kve_status kve_report_note_add(kve_report_notes *notes, kve_arena *arena, kve_note_kind kind, const char *text);
+/* What stands in front of a note: "Warning:", "UNLIKE PROTOCOLS (--mix):"; NULL: nothing. */
+const char *kve_note_word(kve_note_kind kind);
+/* KVE_ERR_USAGE with all notes about unlike protocols, KVE_OK if there is none. `what`: the folders, for the message.
+ */
+kve_status kve_report_refuse_mix(const char *what, const kve_report_notes *notes);
+void kve_notes_markdown(const kve_report_notes *notes, kve_tw *w);
 
 /* One table under a heading of `level` ("##"); nothing when it has no rows. `arena`: for scratch. */
 kve_status kve_table_markdown(const kve_table *t, const char *level, kve_arena *arena, kve_tw *w);

@@ -1,9 +1,9 @@
 /* The loop over samples. Contract: runner.h. */
 #include "eval/runner.h"
 
+#include "eval/metric_basic.h"
 #include "host/base/log.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,7 +147,7 @@ static void show_progress(loop *l, const char *task)
             at += snprintf(detail + at, sizeof detail - (size_t)at, " at %lld", (long long)first->budget);
         if ((size_t)at < sizeof detail)
             snprintf(detail + at, sizeof detail - (size_t)at, ": perplexity %.2f so far",
-                     exp(l->nll / (double)l->n_scored));
+                     kve_perplexity(l->nll, l->n_scored));
     }
     l->progress.skipped = l->counts->before;
     kve_progress_update(&l->progress, l->counts->before + l->counts->ok + l->counts->failed, detail);

@@ -40,6 +40,10 @@ struct kve_policy {
     bool keeps_all;     /* full: budgets do not apply */
     /* scores: device [Hkv][n]. A policy with state embeds this struct as its first member. */
     kve_status (*score)(const kve_policy *p, const kve_policy_view *v, float *scores);
+    /* KVE_ERR_FILE where the policy was made for another model; NULL: it fits any. model_sha256 NULL: not known. */
+    kve_status (*fits)(const kve_policy *p, const kve_shape *shape, const char *model_sha256);
+    /* Takes back what score() keeps on the backend, before that closes; NULL: nothing. */
+    void (*close)(const kve_policy *p);
 };
 
 /* "none" (full), "attention-free", "prefill-attention", "future-attention": derived from the needs; NULL if they are

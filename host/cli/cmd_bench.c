@@ -261,7 +261,8 @@ static kve_status run_sweep(bench *b, const kve_opened *o, const kve_flag *task,
                    samples = {"--samples", .value = "1"}, seed = {"--seed", .value = "42"}, none = {0};
     kve_eval_setup s = {0};
     kve_sample sample = {0};
-    kve_status st = kve_setup_tasks(&(kve_task_flags){&name, &samples, length, &seed, &none, &none, NULL, NULL}, o, &s);
+    kve_status st =
+        kve_setup_tasks(&(kve_task_flags){&name, &samples, length, &seed, &none, &none, NULL, NULL, NULL}, o, &s);
     if (st == KVE_OK)
         st = kve_dataset_sample(s.data.items[0], 0, &sample);
     if (st == KVE_OK)

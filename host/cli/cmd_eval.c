@@ -29,6 +29,7 @@ enum {
     CHAT,
     DATA,
     SHOTS,
+    ANSWER,
     SKIP_BAD,
     HAYSTACK,
     CHUNK_ROWS,
@@ -62,6 +63,8 @@ static const kve_flag g_flags[N_FLAGS] = {
     [CHAT] = {"--chat", "FAMILY", "chat template; default: the model's own", NULL},
     [DATA] = {"--data", "PATH", "task files: a file, or a folder that is searched for each task's", NULL},
     [SHOTS] = {"--shots", "N", "examples before each item with choices; default: mmlu 5, others 0", NULL},
+    [ANSWER] = {"--answer", "loglik|generate",
+                "choices: the likeliest text, or what the model writes (chat template, exact match)", "loglik"},
     [SKIP_BAD] = {"--skip-bad", NULL, "count bad rows of task files in the manifest instead of stopping", NULL},
     [HAYSTACK] = {"--haystack", "FILE", "essay text for RULER; default: built in", NULL},
     [CHUNK_ROWS] = {"--chunk", "N", "rows of one forward pass; changes speed, not results", "512"},
@@ -129,7 +132,9 @@ static kve_status run_and_merge(const kve_flag *f, const kve_run *run)
         kve_note("%s/records.jsonl: %zu records, %zu of them failed; %zu duplicates and %zu torn lines dropped",
                  f[OUT].value, merge.n_records, merge.n_failed, merge.n_duplicates, merge.n_damaged);
     if (merged == KVE_OK && merge.n_records && !f[QUIET].value && (st == KVE_OK || st == KVE_ERR_PARTIAL)) {
-        kve_report_options report = {.dir = f[OUT].value, .out = stdout, .brief = true};
+        /* The run is done and its exit code is its own: a mix in the folder is marked here, and kveval report refuses
+         * it. */
+        kve_report_options report = {.dir = f[OUT].value, .out = stdout, .brief = true, .mix = true};
         merged = kve_report_run(&report);
     }
     if (st != KVE_OK)
@@ -179,6 +184,7 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
                            f[HAYSTACK].value,
                            f[CHAT].value,
                            f[SHOTS].value,
+                           f[ANSWER].value,
                            f[REWARD].value != NULL,
                            0};
     KVE_TRY(kve_setup_policies(f[POLICY].value, s));
@@ -189,9 +195,9 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
         &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, o));
     KVE_TRY(kve_policies_fit(s->policies, s->n_policies, o));
     KVE_TRY(fork_bytes(&f[MEMORY], o->be, &opt.fork_bytes));
-    KVE_TRY(kve_setup_tasks(
-        &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], &f[SHOTS], &f[SKIP_BAD]},
-        o, s));
+    KVE_TRY(kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK],
+                                              &f[SHOTS], &f[SKIP_BAD], &f[ANSWER]},
+                            o, s));
     facts.n_bad_rows = s->data.n_bad_rows;
     if (f[DRY_RUN].value)
         return kve_eval_plan(o, s, &opt);

@@ -8,7 +8,11 @@ kve_status kve_cmd_report(int argc, char **argv)
 {
     static const char usage[] = "kveval report DIR [flags]    tables, DIR/report/{index.html,summary.csv,...}\n"
                                 "       kveval report A B            paired differences B - A of two runs";
-    kve_flag flags[] = {{"--gnuplot", "PROG", "the gnuplot that draws the curves", "gnuplot"}};
+    enum { GNUPLOT, MIX, N_FLAGS };
+    kve_flag flags[N_FLAGS] = {
+        [GNUPLOT] = {"--gnuplot", "PROG", "the gnuplot that draws the curves", "gnuplot"},
+        [MIX] = {"--mix", NULL, "show unlike protocols together (question in and out, other sinks ...), marked", NULL},
+    };
     const char *dirs[2] = {NULL, NULL};
     int n_dirs = 0;
     bool help = false;
@@ -16,14 +20,15 @@ kve_status kve_cmd_report(int argc, char **argv)
         dirs[n_dirs] = argv[n_dirs];
         n_dirs++;
     }
-    KVE_TRY(kve_flags_parse(argc - n_dirs, argv + n_dirs, flags, sizeof flags / sizeof *flags, &help));
+    KVE_TRY(kve_flags_parse(argc - n_dirs, argv + n_dirs, flags, N_FLAGS, &help));
     if (help) {
-        kve_flags_print(usage, flags, sizeof flags / sizeof *flags);
+        kve_flags_print(usage, flags, N_FLAGS);
         return KVE_OK;
     }
     if (n_dirs == 0)
         return kve_fail(KVE_ERR_USAGE, "name the folder of a run (the one with records.jsonl); see --help");
     if (n_dirs == 2)
-        return kve_report_compare(dirs[0], dirs[1], stdout);
-    return kve_report_run(&(kve_report_options){.dir = dirs[0], .gnuplot = flags[0].value, .out = stdout});
+        return kve_report_compare(dirs[0], dirs[1], flags[MIX].value, stdout);
+    return kve_report_run(
+        &(kve_report_options){.dir = dirs[0], .gnuplot = flags[GNUPLOT].value, .out = stdout, .mix = flags[MIX].value});
 }

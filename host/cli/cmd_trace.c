@@ -111,7 +111,8 @@ static kve_status run(const kve_flag *f, const kve_opened *o, kve_eval_setup *s,
     KVE_TRY(kve_checkpoint_sha256(o->ck, sha));
     if (f[TASK].value)
         KVE_TRY(kve_setup_tasks(
-            &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], NULL, NULL}, o, s));
+            &(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK], NULL, NULL, NULL}, o,
+            s));
     KVE_TRY(kve_evaluator_open(o->model, o->tk, &o->chat, &opt, &e));
     kve_status st = f[TASK].value ? trace_tasks(e, s, &j) : trace_text(e, f[PROMPT_FILE].value, max_new, &j);
     kve_evaluator_close(e);

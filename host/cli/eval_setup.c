@@ -124,6 +124,10 @@ static kve_status task_options(const kve_task_flags *f, const kve_opened *o, kve
         KVE_TRY(kve_flag_int(f->shots, 0, 1024, &shots));
         out->shots = (size_t)shots;
     }
+    out->generate = f->answer && strcmp(f->answer->value, "generate") == 0;
+    if (f->answer && !out->generate && strcmp(f->answer->value, "loglik") != 0)
+        return kve_fail(KVE_ERR_USAGE, "%s: '%s' is neither 'loglik' nor 'generate'", f->answer->name,
+                        f->answer->value);
     KVE_TRY(kve_prompt_turn_overhead(o->tk, &o->chat, &out->turn_tok));
     return kve_prompt_overhead(o->tk, &o->chat, &out->overhead_tok);
 }
@@ -239,6 +243,7 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"reward", f->reward ? "yes" : "no", true},
         {"window", f->window, true},
         {"shots", f->shots, true},
+        {"answer", f->answer, true},
         {"skipped_bad_rows", f->n_bad_rows ? bad_rows : NULL, false},
         {"data", f->data, false},
         {"haystack", f->haystack, false},

@@ -27,6 +27,7 @@ kve_status kve_setup_budgets(const char *list, kve_eval_setup *s);
 typedef struct kve_task_flags {
     const kve_flag *task, *samples, *window, *seed, *data, *haystack;
     const kve_flag *shots, *skip_bad; /* NULL: the task's standard number; bad rows are an error */
+    const kve_flag *answer;           /* "loglik" | "generate"; NULL: loglik */
 } kve_task_flags;
 kve_status kve_setup_tasks(const kve_task_flags *f, const kve_opened *o, kve_eval_setup *s);
 /* "in" | "out". */
@@ -44,7 +45,7 @@ typedef struct kve_run_facts {
     int argc;
     char **argv;
     const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack,
-        *chat, *shots;
+        *chat, *shots, *answer;
     bool reward;
     size_t n_bad_rows; /* left out by --skip-bad */
 } kve_run_facts;

@@ -100,6 +100,72 @@ static void test_hellaswag(void **state)
     kve_dataset_list_close(&l);
 }
 
+/* The generated form asks for a word; examples show it; what is never prefilled stays so. */
+static void test_generate(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *task, *text, *context, *question, *reference, *version;
+        kve_question_place place;
+    } CASES[] = {
+        {"boolq", BOOLQ("is snow cold", "\"answer\": true", "Snow is frozen."), "Snow is frozen.",
+         "\nQuestion: is snow cold?\nAnswer with yes or no.\nAnswer:", "yes", "boolq-generate-1", KVE_QUESTION_AFTER},
+        {"arc-challenge", ARC("M_1", "What rises?", "B"), "",
+         "Question: What rises?\nA. stone\nB. warm air\nC. ice\nAnswer with the letter of the right choice.\nAnswer:",
+         "B", "arc-generate-1", KVE_QUESTION_IN},
+        {"arc-challenge", ARC_OWN("M_2", "How many?", "5"), "",
+         "Question: How many?\nA. one\nB. two\nC. three\nD. four\nE. five\nAnswer with the letter of the right "
+         "choice.\nAnswer:",
+         "E", "arc-generate-1", KVE_QUESTION_IN},
+        {"mmlu", MMLU("Which?", "dry_law", "2"),
+         "The following are multiple choice questions (with answers) about dry law.\n\n",
+         "Which?\nA. p\nB. q\nC. r\nD. s\nAnswer with the letter of the right choice.\nAnswer:", "C", "mmlu-generate-1",
+         KVE_QUESTION_IN},
+        {"hellaswag", SWAG("3"), "Rowing: A boat leaves. The man",
+         "\nHow does it go on?\nA. rows away.\nB. sinks it.\nC.  sings.\nD. stops.\nAnswer with the letter of the "
+         "right choice.\nAnswer:",
+         "D", "hellaswag-generate-1", KVE_QUESTION_AFTER},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        kve_dataset_list l = {0};
+        kve_task_options o = {.tokens = WORDS, .has_shots = true, .generate = true};
+        o.data_path = put_file(fresh_dir(), "rows.jsonl", CASES[i].text);
+        assert_ok(kve_task_open(CASES[i].task, &o, &l));
+        kve_sample s = sample_at(&l, 0, 0);
+        assert_string_equal(s.context, CASES[i].context);
+        assert_string_equal(s.question, CASES[i].question);
+        assert_string_equal(s.answer_prefix, "");
+        assert_string_equal(s.references[0], CASES[i].reference);
+        assert_string_equal(s.task_version, CASES[i].version);
+        assert_int_equal(s.question_place, CASES[i].place);
+        assert_int_equal(s.n_references, 1);
+        assert_int_equal(s.n_choices, 0);
+        assert_int_equal(s.metric, KVE_METRIC_EXACT);
+        assert_int_equal(s.max_new_tokens, 8);
+        assert_false(s.plain);
+        kve_sample_free(&s);
+        kve_dataset_list_close(&l);
+    }
+}
+
+static void test_generate_shots(void **state)
+{
+    (void)state;
+    const char *dir = fresh_dir();
+    kve_dataset_list l = {0};
+    kve_task_options o = {.tokens = WORDS, .data_path = dir, .has_shots = true, .shots = 1, .generate = true};
+    put_file(dir, "test.jsonl", ARC("M_1", "What rises?", "B"));
+    put_file(dir, "train.jsonl", ARC("M_2", "What falls?", "A"));
+    assert_ok(kve_task_open("arc-challenge", &o, &l));
+    kve_sample s = sample_at(&l, 0, 0);
+    assert_string_equal(s.context,
+                        "Question: What falls?\nA. stone\nB. warm air\nC. ice\nAnswer with the letter of the "
+                        "right choice.\nAnswer: A\n\n");
+    assert_int_equal(s.n_shots, 1);
+    kve_sample_free(&s);
+    kve_dataset_list_close(&l);
+}
+
 /* What cleaning does, one step at a time. */
 static void test_hellaswag_cleaning(void **state)
 {
@@ -424,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boolq),      cmocka_unit_test(test_arc),
         cmocka_unit_test(test_hellaswag),  cmocka_unit_test(test_hellaswag_cleaning),
+        cmocka_unit_test(test_generate),   cmocka_unit_test(test_generate_shots),
         cmocka_unit_test(test_gov_report), cmocka_unit_test(test_mmlu),
         cmocka_unit_test(test_mmlu_csv),   cmocka_unit_test(test_subject_twice),
         cmocka_unit_test(test_finding),    cmocka_unit_test(test_boolq_shots),

@@ -129,6 +129,8 @@ static const bad_case g_cases[] = {
     {"gov-report", GOOD_GOV, "{\"report\": \"c\", \"summary\": \"...\"}",
      ":2: field 'summary': item 0 has fewer than 2 words"},
     {"gov-report", GOOD_GOV, "{\"report\": \"c\"}", ":2: field 'summary' is missing"},
+    {"gov-report", GOOD_GOV, "{\"report\": \"c\", \"summary\": \"two words\", \"id\": \"\"}",
+     ":2: field 'id' is empty"},
     {"gov-report", GOOD_GOV, GOOD_GOV, ":2: field 'id' is 'g', as in line 1"},
 };
 enum { N_CASES = sizeof g_cases / sizeof *g_cases };

@@ -13,7 +13,7 @@ from common import KVEVAL, MODEL, kveval, records, run, run_checks, same, work
 
 def check_help():
     kveval("--help")
-    for verb in ("info", "generate", "logits", "trace", "rank", "eval", "report", "bench", "ls"):
+    for verb in ("info", "generate", "logits", "trace", "rank", "train", "eval", "report", "bench", "ls"):
         assert "usage" in kveval(verb, "--help").stdout, verb
     kveval(code=2)
     kveval("evil", code=2)

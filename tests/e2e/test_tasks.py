@@ -5,6 +5,8 @@ import csv
 import json
 import math
 import os
+import re
+import shutil
 
 from common import MODEL, kveval, records, run_checks, same, work
 
@@ -114,6 +116,52 @@ def check_shots():
     assert "shots" in done.stderr, done.stderr
     _, done = run("none", "arc-challenge", "--shots", "2", code=4)
     assert "1 examples for --shots 2" in done.stderr, done.stderr
+
+
+def check_generate():
+    """Choices that the model writes: chat template, exact match of the first word; never in a folder with the others."""
+    roomy = os.path.join(work, "roomy")  # these prompts are longer than the tiny model's context
+    shutil.copytree(MODEL, roomy)
+    with open(os.path.join(roomy, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(roomy, "config.json"), "w") as f:
+        json.dump({**config, "max_position_embeddings": 512}, f)
+    flags = ("boolq,arc-challenge,hellaswag,mmlu", "--shots", "0", "--model", roomy)
+    out, _ = run("written", *flags, "--answer", "generate", "--log-samples", budget="6,12")
+    rows = records(out)
+    assert len(rows) == 12 * 5, len(rows)
+    for (task, sample, _, _), r in rows.items():
+        assert r["status"] == "ok" and r["metric"] == "exact_match" and r["loglik"] is None and r["acc"] is None, r
+        assert r["task_version"].endswith("-generate-1") and r["references"][0] in ("yes", "no", "A", "B", "C", "D"), r
+        word = re.search(r"(?:[A-Za-z0-9]|[^\x00-\x7f])+", r["prediction"])
+        article = word is not None and re.match(r".[ \t]+[A-Za-z0-9\u0080-\uffff]", r["prediction"][word.start():])
+        assert r["score"] == (word is not None and not article and word.group(0).lower() == r["references"][0].lower()), r
+        assert 0 <= r["n_generated"] <= 8 and r["question_in_prefill"] == task.startswith(("arc", "mmlu")), r
+        with open(os.path.join(out, "samples", task, sample + ".json")) as f:
+            logged = json.load(f)
+        assert logged["context"].startswith("<|im_start|>user\n") and logged["tail"].endswith("assistant\n"), logged
+        if task == "boolq":
+            assert "Question" not in logged["context"] and "Answer with yes or no." in logged["tail"], logged
+        if task == "hellaswag":
+            assert "How does it go on?" in logged["tail"], logged
+    with open(os.path.join(out, "manifest.json")) as f:
+        assert json.load(f)["answer"] == "generate"
+    same(rows, records(run("written", *flags, "--answer", "generate", budget="6,12")[0]), "resumed")
+    _, done = run("written", *flags, code=2)
+    assert "answer = generate, but the command says loglik" in done.stderr, done.stderr
+    assert "Score (exact_match)" in kveval("report", out).stdout
+    refused = kveval("report", os.path.join(work, "base"), out, code=2)
+    assert "answer is loglik in A and generate in B" in refused.stderr, refused.stderr
+    _, done = run("odd", "boolq", "--answer", "likely", code=2)
+    assert "'likely' is neither 'loglik' nor 'generate'" in done.stderr, done.stderr
+    manifest = os.path.join(work, "base", "manifest.json")  # an older folder, whose manifest does not say it, goes on
+    with open(manifest) as f:
+        settings = json.load(f)
+    for answer, code in (("loglik", 0), ("generate", 2)):
+        with open(manifest, "w") as f:
+            json.dump({k: v for k, v in settings.items() if k != "answer"}, f)
+        _, done = run("base", "boolq", "--shots", "0", "--answer", answer, code=code)
+        assert code == 0 or "answer = loglik, but the command says generate" in done.stderr, done.stderr
 
 
 def check_report():

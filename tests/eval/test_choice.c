@@ -1,4 +1,6 @@
-/* Which choice counts as picked: the likeliest, and the likeliest per character. */
+/* Which choice counts as picked: the likeliest, the likeliest per character, and the one that was written; and the
+ * plain scores. */
+#include "eval/metric_basic.h"
 #include "eval/metric_choice.h"
 
 #include <math.h>
@@ -42,12 +44,49 @@ static void characters(void **state)
     assert_int_equal(kve_count_chars("\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80"), 3);
 }
 
+static void written(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"B", "b"},
+        {" (B) because it rains", "b"},
+        {"Yes.", "yes"},
+        {"yes\nno", "yes"},
+        {"**A**: a cat", "a"},
+        {"42nd", "42nd"},
+        {"", ""},
+        {" \n..", ""},
+        {"\xc3\x89t\xc3\xa9 X", "\xc3\x89t\xc3\xa9"},
+        {"The answer is B", "the"},
+        {"A cat sat", ""},
+        {"A\ncat", "a"},
+        {"b.  because", "b"},
+        {"A ", "a"},
+    };
+    kve_str word = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(kve_choice_word(cases[i][0], &word), KVE_OK);
+        assert_string_equal(word.p, cases[i][1]);
+    }
+    kve_str_free(&word);
+    assert_true(kve_exact_match("b", "b"));
+    assert_false(kve_exact_match("b", "B")); /* what is the same beyond the bytes is normalised before */
+    assert_false(kve_exact_match("", "b"));
+}
+
+static void perplexity(void **state)
+{
+    (void)state;
+    assert_true(fabs(kve_perplexity(10 * log(7), 10) - 7) < 1e-12); /* of a uniform choice among 7: 7 */
+    assert_true(fabs(kve_perplexity(3, 2) - exp(1.5)) < 1e-12);
+    assert_true(kve_perplexity(0, 5) == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(likeliest),
-        cmocka_unit_test(per_character),
-        cmocka_unit_test(characters),
+        cmocka_unit_test(likeliest), cmocka_unit_test(per_character), cmocka_unit_test(characters),
+        cmocka_unit_test(written),   cmocka_unit_test(perplexity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,14 +18,19 @@
 static const char HOSTILE[] = "<script>alert(\"x\")</script>&'|\n\x1b[2J,y";
 static const char NO_GNUPLOT[] = "/nonexistent/gnuplot";
 
-static kve_status run(const run_folder *f, const char *gnuplot, char **markdown)
+static kve_status run_mix(const run_folder *f, const char *gnuplot, bool mix, char **markdown)
 {
     size_t len = 0;
     FILE *out = markdown ? open_memstream(markdown, &len) : NULL;
-    kve_status st = kve_report_run(&(kve_report_options){.dir = f->path, .gnuplot = gnuplot, .out = out});
+    kve_status st = kve_report_run(&(kve_report_options){.dir = f->path, .gnuplot = gnuplot, .out = out, .mix = mix});
     if (out)
         fclose(out);
     return st;
+}
+
+static kve_status run(const run_folder *f, const char *gnuplot, char **markdown)
+{
+    return run_mix(f, gnuplot, false, markdown);
 }
 
 static void put(run_folder *f, const char *task, const char *sample, const char *policy, int64_t budget, double score)
@@ -291,16 +296,51 @@ static void test_warnings(void **state)
     r.task_version = "3";
     add_record(f, &r);
     write_records(f);
-    assert_int_equal(run(f, NO_GNUPLOT, &said), KVE_OK);
+    assert_int_equal(run_mix(f, NO_GNUPLOT, true, &said), KVE_OK);
     assert_non_null(strstr(said, "1 of 3 cells failed"));
     assert_non_null(strstr(said, "out of luck"));
     assert_non_null(strstr(said, "different prompts (prompt_sha256, lines 1 and 2"));
     assert_non_null(strstr(said, "1 of 2 cells had the question in the prefill"));
     assert_non_null(strstr(said, "MORE than allowed"));
-    assert_non_null(strstr(said, "versions '2' and '3'"));
+    assert_non_null(strstr(said, "versions of the task '2' and '3'"));
     assert_non_null(strstr(said, "shorter answers"));
     assert_non_null(strstr(said, "| tova \xe2\x80\xa0"));
     free(said);
+}
+
+/* Question in and out, versions, metrics, prompts in one table: refused and named, or marked. */
+static void test_mixed_folder(void **state)
+{
+    run_folder *f = *state;
+    static const char *const words[] = {"1 of 2 cells had the question in the prefill",
+                                        "versions of the task '1' and '2'", "metrics 'acc' and 'exact_match'",
+                                        "run on different prompts"};
+    for (int kind = 0; kind < 4; kind++) {
+        char *said = NULL, *html;
+        kve_record r = a_record("t", "1", "knorm", 64, 0.5);
+        r.prompt_sha256 = "aa";
+        r.task_version = "1";
+        r.metric = "acc";
+        add_record(f, &r);
+        r.policy = "tova";
+        r.question_in_prefill = kind == 0;
+        r.task_version = kind == 1 ? "2" : "1";
+        r.metric = kind == 2 ? "exact_match" : "acc";
+        r.prompt_sha256 = kind == 3 ? "bb" : "aa";
+        add_record(f, &r);
+        write_records(f);
+        assert_int_equal(run(f, NO_GNUPLOT, &said), KVE_ERR_USAGE);
+        if (!strstr(kve_diag(), words[kind]) || !strstr(kve_diag(), "--mix") || *said)
+            fail_msg("kind %d: '%s' was said, and '%s' printed", kind, kve_diag(), said);
+        free(said);
+        assert_int_equal(run_mix(f, NO_GNUPLOT, true, &said), KVE_OK);
+        assert_int_equal(count(said, "**UNLIKE PROTOCOLS (--mix):**"), 1);
+        assert_non_null(strstr(said, words[kind]));
+        html = read_back(f, "report/index.html");
+        assert_int_equal(count(html, "<li class='warn'>UNLIKE PROTOCOLS (--mix): "), 1);
+        free(html);
+        free(said);
+    }
 }
 
 static void test_manifest(void **state)
@@ -404,19 +444,75 @@ static void test_two_runs(void **state)
     write_records(a);
     write_records(b);
     FILE *out = open_memstream(&said, &len);
-    assert_int_equal(kve_report_compare(a->path, b->path, out), KVE_OK);
+    assert_int_equal(kve_report_compare(a->path, b->path, false, out), KVE_OK);
     fflush(out);
     assert_non_null(strstr(said, "| +0.250 \xc2\xb1"
                                  "0.000 *"));
     put(b, "u/x", "1", "knorm", 64, 1.0);
     write_records(b);
-    assert_int_equal(kve_report_compare(a->path, b->path, out), KVE_ERR_USAGE);
+    assert_int_equal(kve_report_compare(a->path, b->path, false, out), KVE_ERR_USAGE);
     assert_non_null(strstr(kve_diag(), "share no task"));
     put(b, "s/a", "9", "knorm", 64, 1.0);
     write_records(b);
-    assert_int_equal(kve_report_compare(a->path, b->path, out), KVE_ERR_USAGE);
+    assert_int_equal(kve_report_compare(a->path, b->path, false, out), KVE_ERR_USAGE);
     assert_non_null(strstr(kve_diag(), "no (task, sample, policy, budget)"));
     fclose(out);
+    free(said);
+    assert_int_equal(folder_teardown(&other), 0);
+}
+
+static void put_manifest(const run_folder *f, const char *settings)
+{
+    char path[512], text[512];
+    snprintf(path, sizeof path, "%s/manifest.json", f->path);
+    int n = snprintf(text, sizeof text, "{\"sink\":\"4\",\"dtype\":\"bf16\"%s}", settings);
+    assert_int_equal(kve_file_write(path, text, (size_t)n), KVE_OK);
+}
+
+/* Each setting that differs is named with both values; --mix compares all the same, and says so. */
+static void test_two_protocols(void **state)
+{
+    static const char *const differ[][2] = {
+        {",\"recent\":\"16\",\"question\":\"in\"", "question is default in A and in in B"},
+        {",\"shots\":\"5\"", "shots is default in A and 5 in B"},
+        {",\"backend\":\"cuda\"", "backend is default in A and cuda in B"},
+        {",\"chat_family\":\"plain\"", "chat_family is default in A and plain in B"},
+        {",\"model_sha256\":\"0123456789abcdef\"", "model_sha256 is default in A and 0123456789ab in B"},
+        {",\"answer\":\"generate\"", "answer is loglik in A and generate in B"},
+    };
+    run_folder *a = *state, *b = NULL;
+    void *other = NULL;
+    assert_int_equal(folder_setup(&other), 0);
+    b = other;
+    put(a, "s/a", "1", "knorm", 64, 0.25);
+    put(b, "s/a", "1", "knorm", 64, 0.5);
+    write_records(a);
+    write_records(b);
+    put_manifest(a, "");
+    for (size_t i = 0; i < sizeof differ / sizeof *differ; i++) {
+        char *said = NULL;
+        size_t len = 0;
+        FILE *out = open_memstream(&said, &len);
+        put_manifest(b, differ[i][0]);
+        assert_int_equal(kve_report_compare(a->path, b->path, false, out), KVE_ERR_USAGE);
+        if (!strstr(kve_diag(), differ[i][1]) || !strstr(kve_diag(), "--mix"))
+            fail_msg("'%s' does not say '%s'", kve_diag(), differ[i][1]);
+        assert_int_equal(fflush(out), 0);
+        assert_int_equal(len, 0);
+        assert_int_equal(kve_report_compare(a->path, b->path, true, out), KVE_OK);
+        fclose(out);
+        assert_true(count(said, "UNLIKE PROTOCOLS (--mix):") > 0 && strstr(said, differ[i][1]));
+        assert_non_null(strstr(said, "| +0.250"));
+        free(said);
+    }
+    put_manifest(b, ",\"answer\":\"loglik\""); /* what an older manifest means */
+    char *said = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&said, &len);
+    assert_int_equal(kve_report_compare(a->path, b->path, false, out), KVE_OK);
+    fclose(out);
+    assert_null(strstr(said, "UNLIKE"));
+    assert_null(strstr(said, "Warning"));
     free(said);
     assert_int_equal(folder_teardown(&other), 0);
 }
@@ -434,11 +530,13 @@ int main(void)
         TEST(test_plots_or_a_reason),
         TEST(test_same_bytes),
         TEST(test_warnings),
+        TEST(test_mixed_folder),
         TEST(test_manifest),
         TEST(test_errors),
         TEST(test_full_alone_and_all_failed),
         TEST(test_every_allocation_may_fail),
         TEST(test_two_runs),
+        TEST(test_two_protocols),
     };
     kve_log_quiet(true);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -159,6 +159,38 @@ def qa_seeds():
     yield "A plain essay. With (stops.) and\n\nempty lines".encode()
 
 
+# Rows of the six tasks from files, in each official layout; the words are this project's own.
+BOOLQ = {"question": "is it wet", "answer": True, "passage": "Rain is wet."}
+ARC = {"id": "q1", "question": "What falls?", "choices": {"text": ["rain", "a hat", "up"], "label": ["A", "B", "C"]},
+       "answerKey": "A"}
+ARC_OWN = {"id": "q1", "question": {"stem": "What falls?", "choices": [
+    {"text": "rain", "label": "1"}, {"text": "a hat", "label": "2"}]}, "answerKey": "2"}
+MMLU = {"question": " Two and two? ", "subject": "small_sums", "choices": ["1", "2", "3", "4"], "answer": 3}
+HELLASWAG = {"ind": 1, "activity_label": "Rain", "ctx_a": "It [x] is  wet [title].", "ctx_b": "the man", "ctx": "It is",
+             "endings": ["runs", "sits [y]", "sings", "sleeps"], "label": "1"}
+LONGBENCH = {"input": "", "context": "A long report.", "answers": ["It is long."], "length": 3, "dataset": "gov_report",
+             "_id": "r1"}
+SUMMARY = {"id": "r2", "report": "A long report.", "summary": "It is long."}
+MESSAGE = {"message_id": "m1", "parent_id": None, "text": "How wet is the rain?", "role": "prompter", "lang": "en",
+           "deleted": False, "review_result": True, "tree_state": "ready_for_export"}
+REPLY = {**MESSAGE, "message_id": "m2", "parent_id": "m1", "text": "It is wet, as all rain is in this place.",
+         "role": "assistant", "rank": 0}
+TREE = {"message_tree_id": "m1", "tree_state": "ready_for_export",
+        "prompt": {**MESSAGE, "replies": [{**REPLY, "replies": []}, {**REPLY, "message_id": "m3", "rank": 1, "replies": None}]}}
+CSV_ROWS = ['a,b,c,d,e,A\n', '"a, ""b""\nc",1,2,3,4,D\r\n', 'a,b,c,d,e,B\n"q",1,2,3,4,C', 'a,b,c,d,e\n', '"open,1,2,3,4,A\n']
+
+
+def tasks_seeds():
+    for row in (BOOLQ, ARC, ARC_OWN, MMLU, HELLASWAG, LONGBENCH, SUMMARY, TREE):
+        yield from dumped(row)
+        yield b"\xef\xbb\xbf" + json.dumps(row).encode() + b"\r\n" + json.dumps(row).encode() + b"\n\n"
+    yield from (json.dumps(MESSAGE).encode() + b"\n" + reply for reply in dumped(REPLY))
+    yield json.dumps({"question": "is it", "passage": "Rain.", "idx": 1, "label": 0}).encode()
+    yield from (row.encode() for row in CSV_ROWS)
+    yield b"PAR1"
+    yield b"\x1f\x8b"
+
+
 TEMPLATES = [
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nBe \\'big\\'<|im_end|>\\n' }}{% endif %}{{ bos_token }}",
     "<|im_start|>system<|im_sep|>", "<|start_header_id|>Cutting Knowledge Date{%- set date_string = \"1 Jan 2020\" %}bos_token",
@@ -203,7 +235,7 @@ def segment_seeds():
 
 
 SEEDS = {"safetensors": safetensors_seeds, "json": json_seeds, "tokenizer": tokenizer_seeds, "config": config_seeds,
-         "rows": rows_seeds, "qa": qa_seeds, "chat": chat_seeds, "record": segment_seeds, "report": record_seeds}
+         "rows": rows_seeds, "qa": qa_seeds, "tasks": tasks_seeds, "chat": chat_seeds, "record": segment_seeds, "report": record_seeds}
 
 
 def main() -> int:

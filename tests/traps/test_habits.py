@@ -315,7 +315,10 @@ def two_runs_compared():
     flags = ("--task", TEXT, "--policy", "full,knorm", "--budget", "4,9")
     evaluate("a", *flags, "--samples", "3")
     evaluate("b", *flags, "--samples", "2", "--sink", "3")  # the last one of two equal flags counts
-    shown = kveval("report", path("a"), path("b")).stdout
+    refused = kveval("report", path("a"), path("b"), code=2)
+    assert "sink is 1 in A and 3 in B" in refused.stderr and "--mix" in refused.stderr and not refused.stdout, refused
+    shown = kveval("report", path("a"), path("b"), "--mix").stdout
+    assert "UNLIKE PROTOCOLS (--mix):** sink is 1 in A and 3 in B" in shown, shown
     table = [[c.strip() for c in line.strip("|").split("|")] for line in shown.splitlines() if line.startswith("|")]
     cells = dict(zip(table[0], next(row for row in table if row[0] == "knorm")))
     a, b = records(path("a")), records(path("b"))
@@ -325,6 +328,7 @@ def two_runs_compared():
     assert abs(float(cells["4"].split()[0]) - diff) < 6e-4, (cells, diff)
     assert "B - A" in shown and "interval" in shown
     itself = kveval("report", path("a"), path("a")).stdout
+    assert "UNLIKE" not in itself and "Warning" not in itself, itself
     row = next(line for line in itself.splitlines() if line.startswith("| knorm"))
     assert row.count("+0.000 ±0.000") == 2, itself
     data = write_rows("other.jsonl", ("a bb", "c dd"))
