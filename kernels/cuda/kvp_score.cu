@@ -60,7 +60,8 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) kvp_kernel(const __grid
 }
 
 /* All blobs of the call as E, rounded to bf16. */
-template <class E> static __global__ void round_kernel(const float *in, E *out, size_t count)
+template <class E>
+static __global__ void __launch_bounds__(MAX_THREADS) round_kernel(const float *in, E *out, size_t count)
 {
     const size_t step = 4 * static_cast<size_t>(gridDim.x) * blockDim.x;
     for (size_t i = 4 * (static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x); i < count; i += step) {

@@ -116,7 +116,7 @@ __device__ static float lag_spread(const void *base, size_t at, const kve_row_st
 }
 
 /* Shared memory of one partition: [D] low, [D] high, [lag] spreads (float), [lag] scores (double, first). */
-static __global__ void __launch_bounds__(LAG_THREADS, 8) lag_kernel(kve_row_stat_params p)
+static __global__ void __launch_bounds__(LAG_THREADS, 4) lag_kernel(kve_row_stat_params p)
 {
     KVE_DYN_SHARED(double, score);
     __shared__ double total;

@@ -57,7 +57,8 @@ def compile_one(nvcc, path, arch):
                                "-v,-warn-spills,-warn-lmem-usage", "-Werror", "all-warnings", "--keep", "--keep-dir", keep,
                                "-o", os.path.join(keep, "out.cubin"), path], capture_output=True, text=True)
         if done.returncode:
-            return f"{path}: sm_{arch}: {(done.stdout + done.stderr).strip()}"
+            said = (done.stdout + done.stderr).splitlines()
+            return "\n".join(f"{path}: sm_{arch}: {line}" for line in [s for s in said if "error" in s] or said)
         with open(glob.glob(os.path.join(keep, "*.ptx"))[0]) as f:
             ptx = f.read()
     blocks = dict(re.findall(r"\.entry ([\w$]+)\([^)]*\)\s*\.maxntid (\d+)", ptx))
@@ -94,6 +95,9 @@ def main():
             csv.writer(f, lineterminator="\n").writerows([COLUMNS, *rows])
         print(f"{TABLE}: {len(rows)} kernels")
         return 0
+    if not os.path.exists(TABLE):
+        print(f"{TABLE} is missing: make it with resources.py --update")
+        return 1
     with open(TABLE, newline="") as f:
         made_with = f.readline().split()[-1]
         old = list(csv.reader(f))[1:]
