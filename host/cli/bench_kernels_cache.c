@@ -98,8 +98,14 @@ static kve_status bench_attention_fork(kve_kbench *b)
     const kve_shape *s = &b->shape;
     for (size_t i = 0; i < b->budgets.n; i++) {
         double kept = b->budgets.v[i];
-        kve_attention_fork_params p = {
-            .scale = scale_of(s), .T = FORKS, .X = FORKS, .Hq = s->Hq, .Hkv = s->Hkv, .D = s->D, .kv_dtype = b->dtype};
+        kve_attention_fork_params p = {.scale = scale_of(s),
+                                       .T = FORKS,
+                                       .X = FORKS,
+                                       .Hq = s->Hq,
+                                       .Hkv = s->Hkv,
+                                       .D = s->D,
+                                       .kv_dtype = b->dtype,
+                                       .max_prefix = b->budgets.v[i]};
         kve_kbench_call call = {.op = "attention_fork", .run = call_attention_fork, .params = &p};
         call.cost = kve_cost_attention_fork(&p, CACHES * kept + FORKS * (TAIL + 1), FORKS * (kept + TAIL + 1));
         KVE_TRY(make_forks(b, b->budgets.v[i], &p));

@@ -32,6 +32,7 @@ static kve_status attend(kve_session *s, const session_pass *p, int32_t i_layer,
                                    .q_len = s->q_len,
                                    .tail_len = s->tail_len,
                                    .out = s->att,
+                                   .max_prefix = p->batch->max_prefix,
                                    .scale = scale,
                                    .T = p->T,
                                    .X = p->batch->X,
@@ -189,6 +190,7 @@ kve_status kve_batch_alloc(const kve_model *m, const kve_fork_slot *host_slots, 
     for (int32_t x = 0; x < X; x++) {
         b.n_context[x] = n_context[x];
         b.tail_cap[x] = host_slots[x].tail.cap;
+        b.max_prefix = host_slots[x].prefix.cap > b.max_prefix ? host_slots[x].prefix.cap : b.max_prefix;
     }
     kve_status st = m->be->vt->alloc(m->be, (size_t)X * sizeof *b.slots, &b.slots);
     if (st == KVE_OK)

@@ -27,11 +27,11 @@ int64_t kve_session_prefills(const kve_session *s); /* how many prefills this se
 
 /* X forks that advance together. */
 typedef struct kve_batch {
-    kve_fork_slot *slots; /* device [X] */
-    int32_t *tail_len;    /* host [X]: rows in each tail */
-    int32_t *n_context;   /* host [X]: RoPE positions of a tail start here (the ORIGINAL length) */
-    int32_t *tail_cap;    /* host [X] */
-    int32_t X;
+    kve_fork_slot *slots;  /* device [X] */
+    int32_t *tail_len;     /* host [X]: rows in each tail */
+    int32_t *n_context;    /* host [X]: RoPE positions of a tail start here (the ORIGINAL length) */
+    int32_t *tail_cap;     /* host [X] */
+    int32_t X, max_prefix; /* no fork's prefix has more rows */
 } kve_batch;
 
 kve_status kve_batch_alloc(const kve_model *m, const kve_fork_slot *host_slots, const int32_t *n_context, int32_t X,

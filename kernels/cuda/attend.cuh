@@ -1,5 +1,5 @@
-/* The attention core in fp32: softmax(q.k scale) V with an online softmax, for 16 query rows of one KV head. Used by
- * attention_prefill.cu and attention_fork.cu. Twin: kernels/cpu/attend.c.
+/* The attention core in fp32: softmax(q.k scale) V with an online softmax, for 16 query rows of one KV head. For
+ * attention_prefill.cu. Twin: kernels/cpu/attend.c.
  *
  * Keys come in blocks of 32 at fixed boundaries; K and V of a block stand in shared memory as fp32. A warp owns 4 rows:
  * for the scores a lane is a key (K rows are D + 1 floats apart, so 32 lanes hit 32 banks), for the output a lane owns
@@ -130,6 +130,10 @@ template <int NV> __device__ inline void attend_store(const attend_state<NV> &s,
             out[d] = s.out[own][i] / s.sum[own];
     }
 }
+
+/* attention_prefill on tensor cores (attention_prefill_wmma.cu). *taken: false where the cache, the head dimension or
+ * the device is none for it; nothing has run then. */
+kve_status attend_prefill_wmma(cuda_backend *c, const kve_attention_prefill_params *p, bool *taken);
 
 /* Calls launch<NV>() for the head dimension. */
 #define ATTEND_FOR_D(D, launch)                                                                                        \

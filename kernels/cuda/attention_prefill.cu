@@ -1,6 +1,7 @@
-/* Exact causal attention of new tokens over the context cache. Contract: kernels/ops.h; core: attend.cuh. One block per
- * KV head and 16 rows of (token, query head of the group), token slowest; late tokens see the most keys, so their
- * blocks come first. flops: 4 D per (query head, visible key). */
+/* Exact causal attention of new tokens over the context cache, in fp32: f32 caches, and bf16 caches where
+ * attention_prefill_wmma.cu cannot run. Contract: kernels/ops.h; core: attend.cuh. One block per KV head and 16 rows of
+ * (token, query head of the group), token slowest; late tokens see the most keys, so their blocks come first. flops:
+ * 4 D per (query head, visible key). */
 #include "kernels/cuda/attend.cuh"
 
 template <int NV>
@@ -48,6 +49,10 @@ kve_status cuda_attention_prefill(kve_backend *be, const kve_attention_prefill_p
     if (p->D > CUDA_MAX_D)
         return kve_fail(KVE_ERR_USAGE, "cuda: head dimension %d is beyond %d", p->D, static_cast<int>(CUDA_MAX_D));
     if (p->T == 0)
+        return KVE_OK;
+    bool taken;
+    KVE_TRY(attend_prefill_wmma(c, p, &taken));
+    if (taken)
         return KVE_OK;
     ATTEND_FOR_D(p->D, launch)
 }

@@ -11,6 +11,7 @@ typedef enum prefill_special {
     PREFILL_NAN_Q,      /* one NaN in the middle token's first head: that row alone is NaN */
     PREFILL_NAN_LAST_V, /* NaN in the last value: only the last token sees it */
     PREFILL_NAN_LAST_K, /* likewise in the last key */
+    PREFILL_ODD_V,      /* NaN, inf and -inf in value 35: tokens from there on see them */
     PREFILL_INF_K,      /* scores of +inf and -inf for key 1 */
     PREFILL_DEAD_BLOCK, /* the first 70 scores are -inf: tokens from 70 on must do without them */
     PREFILL_LARGE,      /* scores of hundreds: exp overflows unless the maximum goes first; q is rounded to bf16 here,
@@ -18,9 +19,15 @@ typedef enum prefill_special {
     PREFILL_EXACT,      /* whole scores and the scale ln 2: probabilities are powers of two, which bf16 holds */
 } prefill_special;
 
-static const char *const g_special_names[] = {
-    "",      " NaN in q", " NaN in last v", " NaN in last k", " inf in k", " first block at -inf", " large scores",
-    " exact"};
+static const char *const g_special_names[] = {"",
+                                              " NaN in q",
+                                              " NaN in last v",
+                                              " NaN in last k",
+                                              " odd values",
+                                              " inf in k",
+                                              " first block at -inf",
+                                              " large scores",
+                                              " exact"};
 
 typedef struct prefill_case {
     int32_t start, T, Hq, Hkv, D;
@@ -49,6 +56,10 @@ static void plant(const prefill_case *c, op_kv *kv, float *q)
             oracle_store(kv->host.v, last + 1, kv->dtype, NAN);
         if (c->special == PREFILL_NAN_LAST_K)
             oracle_store(kv->host.k, last + 1, kv->dtype, NAN);
+        size_t odd = oracle_kv_at(&kv->host, c->Hkv, c->D, 1, h, 35);
+        const float values[] = {NAN, INFINITY, -INFINITY};
+        for (size_t i = 0; c->special == PREFILL_ODD_V && i < COUNT(values); i++)
+            oracle_store(kv->host.v, odd + 5 * i, kv->dtype, values[i]);
         if (c->special == PREFILL_INF_K)
             oracle_store(kv->host.k, oracle_kv_at(&kv->host, c->Hkv, c->D, 1, h, 1), kv->dtype, INFINITY);
         for (int32_t j = 0; c->special == PREFILL_DEAD_BLOCK && j < 70 && j < n; j++)
@@ -135,6 +146,7 @@ void op_table_prefill(op_env *e)
         {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_Q},
         {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_LAST_V},
         {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_NAN_LAST_K},
+        {.start = 10, .T = 60, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_ODD_V},
         {.start = 0, .T = 9, .Hq = 4, .Hkv = 2, .D = 64, .special = PREFILL_INF_K},
         {.start = 60, .T = 80, .Hq = 2, .Hkv = 1, .D = 64, .special = PREFILL_DEAD_BLOCK},
         {.start = 100, .T = 33, .Hq = 3, .Hkv = 1, .D = 64, .special = PREFILL_LARGE},
