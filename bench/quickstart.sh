@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/install.sh build
-cmake -S . -B build -G Ninja -DBUILD_TESTING=OFF >/dev/null
+cmake -S . -B build -G Ninja -DBUILD_TESTING=OFF "$cuda_args" >/dev/null
 ninja -C build
 model=$(bash bench/fetch_model.sh)
 out=${OUT:-runs/quickstart}

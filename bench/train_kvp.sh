@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ -z "${KVEVAL:-}" ]; then
   . tests/install.sh build
-  cmake -S . -B build -G Ninja -DBUILD_TESTING=OFF >/dev/null
+  cmake -S . -B build -G Ninja -DBUILD_TESTING=OFF "$cuda_args" >/dev/null
   ninja -C build
 fi
 kveval=${KVEVAL:-build/kveval}

@@ -15,3 +15,12 @@ if ((${#missing[@]})); then
     $sudo apt-get update -qq
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
+# What the scripts tell CMake about CUDA: kernels for the device that is here, and none (they take minutes) where there is
+# no device. A later -D wins.
+if [ -e /dev/nvidia0 ]; then
+    # shellcheck disable=SC2034
+    cuda_args=-DCMAKE_CUDA_ARCHITECTURES=native
+else
+    # shellcheck disable=SC2034
+    cuda_args=-DKVEVAL_CUDA=OFF
+fi

@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 . tests/install.sh test
 build=${BUILD_DIR:-build}
 # shellcheck disable=SC2086
-cmake -S . -B "$build" -G Ninja -DBUILD_TESTING=ON ${CMAKE_ARGS:-} | { grep -E "^-- (cuda|simt):" || true; }
+cmake -S . -B "$build" -G Ninja -DBUILD_TESTING=ON "$cuda_args" ${CMAKE_ARGS:-} | { grep -E "^-- (cuda|simt):" || true; }
 ninja -C "$build"
 ctest --test-dir "$build" --no-tests=error --output-on-failure -j "$(nproc)"
