@@ -155,7 +155,7 @@ static void test_short_prompts(void **state)
     static const int64_t budgets[] = {16, 64, 256};
     char *markdown = NULL;
     for (int i = 0; i < 4; i++) {
-        char sample[8];
+        char sample[16];
         snprintf(sample, sizeof sample, "%d", i);
         put_prompt(f, sample, "full", KVE_NO_INT, 40 + 20 * i, 1);
         for (size_t b = 0; b < 3; b++)
