@@ -154,7 +154,7 @@ template <class E, int LANES, bool VECTORS> struct group_lane {
 
     __device__ explicit group_lane(int n_heads)
         : l(threadIdx.x % LANES), mine(threadIdx.x % WARP / LANES), group(threadIdx.x / LANES), n_heads(n_heads),
-          top(-CUDART_INF_F), sum(0)
+          top(-INFINITY), sum(0)
     {
 #pragma unroll
         for (int i = 0; i < HEADS * DIMS; i++)
