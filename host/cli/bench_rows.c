@@ -83,22 +83,6 @@ kve_status kve_bench_format_parse(const kve_flag *f, kve_bench_format *out)
     return kve_fail(KVE_ERR_USAGE, "%s: '%s' is unknown; use md, csv, json or jsonl", f->name, f->value);
 }
 
-static void find_hardware(char *out, size_t size)
-{
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(out, size, "unknown processor");
-    while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (colon && strncmp(line, "model name", 10) == 0) {
-            snprintf(out, size, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
-            break;
-        }
-    }
-    if (f)
-        fclose(f);
-}
-
 static const char *commit(void)
 {
     return KVEVAL_COMMIT[0] ? KVEVAL_COMMIT : NULL;
@@ -112,7 +96,7 @@ void kve_bench_table_open(kve_backend *be, kve_bench_format format, const char *
                              .dtype = dtype,
                              .backend = be->vt->describe(be),
                              .threads = threads ? threads : (int32_t)cores};
-    find_hardware(out->hardware, sizeof out->hardware);
+    kve_processor_name(out->hardware, sizeof out->hardware);
 }
 
 kve_status kve_bench_table_model(kve_bench_table *t, kve_checkpoint *ck)

@@ -6,7 +6,7 @@
 #include "host/base/rng.h"
 #include "host/cli/bench_rows.h"
 #include "host/cli/eval_setup.h"
-#include "host/engine/decode.h"
+#include "host/engine/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,28 +60,31 @@ static kve_status prefill_once(void *ctx, double *us)
 typedef struct decoding {
     const bench *b;
     kve_batch batch;
-    int32_t *next, *q_len, *rows; /* [X] */
+    int32_t *fork_of, *first; /* [X] */
+    int32_t *found;           /* [steps at once][X] */
 } decoding;
 
-/* Decodes `steps` tokens of X forks, the arg-max being fed back. */
+/* Decodes `steps` tokens of X forks as an evaluation does, its recording included where the backend records. */
 static kve_status decode_once(void *ctx, double *us)
 {
-    const decoding *d = ctx;
+    decoding *d = ctx;
     const bench *b = d->b;
-    kve_batch batch = d->batch;
+    kve_steps steps = {0};
+    int32_t at_once = kve_steps_at_once(b->s, NULL);
     int64_t start = kve_now_us();
-    for (int32_t x = 0; x < batch.X; x++) {
-        batch.tail_len[x] = 0;
-        d->next[x] = b->ids[x % b->n];
-        d->q_len[x] = 1;
-        d->rows[x] = x;
+    for (int32_t x = 0; x < d->batch.X; x++) {
+        d->batch.tail_len[x] = 0;
+        d->first[x] = b->ids[x % b->n];
+        d->fork_of[x] = x;
     }
-    for (int32_t i = 0; i < b->steps; i++) {
-        KVE_TRY(kve_extend(b->s, &batch, d->next, d->q_len, NULL));
-        KVE_TRY(kve_next_tokens(b->s, d->rows, batch.X, d->next));
+    kve_status st = kve_steps_begin(b->s, &d->batch, d->fork_of, d->first, d->batch.X, &steps);
+    for (int32_t i = 0, n; i < b->steps && st == KVE_OK; i += n) {
+        n = b->steps - i < at_once ? b->steps - i : at_once;
+        st = kve_steps_run(&steps, n, NULL, d->found);
     }
+    kve_steps_end(&steps);
     *us = (double)(kve_now_us() - start);
-    return KVE_OK;
+    return st;
 }
 
 /* X forks over the first `kept` tokens of the context. */
@@ -94,7 +97,7 @@ static kve_status bench_decode(bench *b, int32_t X, int32_t kept)
     size_t n_slots = (size_t)X;
     kve_status st = kve_arena_alloc(&a, n_slots, sizeof *slots, &slots);
     if (st == KVE_OK)
-        st = kve_arena_alloc(&a, 4 * n_slots, sizeof *ints, &ints);
+        st = kve_arena_alloc(&a, (3 + (size_t)kve_steps_at_once(b->s, NULL)) * n_slots, sizeof *ints, &ints);
     if (st == KVE_OK)
         st = kve_uniform_lengths(b->m, kept, b->n, &lengths);
     for (int32_t x = 0; x < X && st == KVE_OK; x++) {
@@ -105,9 +108,9 @@ static kve_status bench_decode(bench *b, int32_t X, int32_t kept)
     if (st == KVE_OK)
         st = kve_batch_alloc(b->m, slots, ints, X, &d.batch);
     if (st == KVE_OK) {
-        d.next = ints + X;
-        d.q_len = ints + 2 * n_slots;
-        d.rows = ints + 3 * n_slots;
+        d.fork_of = ints + n_slots;
+        d.first = ints + 2 * n_slots;
+        d.found = ints + 3 * n_slots;
         st = measure(b, "decode", kept, X, (double)X * b->steps, "tok/s", decode_once, &d);
     }
     kve_batch_free(b->m, &d.batch);

@@ -183,20 +183,6 @@ static kve_status command_line(const kve_run_facts *f, kve_str *out)
     return KVE_OK;
 }
 
-static void cpu_model(char *out, size_t size)
-{
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(out, size, "unknown processor");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-            snprintf(out, size, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
-            break;
-        }
-    if (f)
-        fclose(f);
-}
-
 /* A file's hash; a folder is named only: its files are hashed where they are read. */
 static kve_status hash_input(const char *path, char hex[KVE_SHA256_HEX])
 {
@@ -210,7 +196,7 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
     char bad_rows[24], sha[KVE_SHA256_HEX], tokenizer_sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX],
         hay_sha[KVE_SHA256_HEX], cpu[128];
     const kve_vocab *v = kve_checkpoint_vocab(o->ck);
-    cpu_model(cpu, sizeof cpu);
+    kve_processor_name(cpu, sizeof cpu);
     snprintf(bad_rows, sizeof bad_rows, "%zu", f->n_bad_rows);
     kve_status st = kve_checkpoint_sha256(o->ck, sha);
     if (st == KVE_OK)

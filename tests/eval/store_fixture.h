@@ -3,13 +3,9 @@
 #define KVE_TESTS_STORE_FIXTURE_H
 
 #include "eval/store.h"
+#include "tests/scratch.h"
 
-extern char g_dir[256]; /* the run's folder, empty at the start of a test */
-
-int make_dir(void **state); /* setup and teardown of cmocka */
-int remove_dir(void **state);
-const char *in_dir(const char *name); /* a path in it, until the next call */
-void remove_tree(const char *dir);
+const char *in_dir(const char *name); /* a path in the test's folder, until the next call */
 
 void must(kve_status st); /* fails the test with the diagnostic */
 

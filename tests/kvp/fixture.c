@@ -7,39 +7,6 @@
 #include <math.h>
 #include <unistd.h>
 
-char g_dir[256];
-
-int make_dir(void **state)
-{
-    (void)state;
-    const char *temp = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(g_dir, sizeof g_dir, "%s/kveval-kvp-XXXXXX", temp && *temp ? temp : memory);
-    return mkdtemp(g_dir) ? 0 : -1;
-}
-
-static void remove_tree(const char *dir)
-{
-    kve_arena arena = {0};
-    char **names = NULL, path[768];
-    size_t n = 0;
-    if (kve_dir_list(dir, "", &arena, &names, &n) != KVE_OK)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (unlink(path) != 0)
-            remove_tree(path);
-    }
-    kve_arena_free(&arena);
-    rmdir(dir);
-}
-
-int remove_dir(void **state)
-{
-    (void)state;
-    remove_tree(g_dir);
-    return kve_path_exists(g_dir) ? -1 : 0;
-}
-
 const char *in_dir(const char *name, char path[512])
 {
     snprintf(path, 512, "%s/%s", g_dir, name);

@@ -5,6 +5,7 @@
 #include "host/base/rng.h"
 #include "kernels/kvp.h"
 #include "policies/kvp/net.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,9 +18,6 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-extern char g_dir[256]; /* empty at the start of a test */
-int make_dir(void **state);
-int remove_dir(void **state);
 const char *in_dir(const char *name, char path[512]);
 
 void must(kve_status st);                                          /* fails the test with the diagnostic */
