@@ -1,9 +1,8 @@
 /* Which backends this program has, and which one a command gets. "Built with CUDA" and "a device answers" are two
- * questions: the first is KVEVAL_HAS_CUDA, the second is asked by opening. And the processor's name, for provenance. */
+ * questions: the first is KVEVAL_HAS_CUDA, the second is asked by opening. */
 #include "host/base/log.h"
 #include "host/cli/cli.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #ifdef KVEVAL_HAS_CUDA
@@ -42,18 +41,4 @@ kve_status kve_open_backend(const char *name, int32_t threads, kve_backend **out
         kve_note("backend: %s (%s)", (*out)->vt->describe(*out), why.p ? why.p : "no cuda");
     kve_str_free(&why);
     return st;
-}
-
-void kve_processor_name(char *out, size_t size)
-{
-    char line[256];
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    snprintf(out, size, "unknown processor");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
-            snprintf(out, size, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
-            break;
-        }
-    if (f)
-        fclose(f);
 }

@@ -3,6 +3,7 @@
 
 #include "host/base/clock.h"
 #include "host/base/json.h"
+#include "host/base/processor.h"
 #include "host/base/stats.h"
 
 #include <assert.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static void summarise(kve_bench_series *s)
 {
@@ -91,11 +91,10 @@ static const char *commit(void)
 void kve_bench_table_open(kve_backend *be, kve_bench_format format, const char *dtype, int32_t threads,
                           kve_bench_table *out)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *out = (kve_bench_table){.format = format,
                              .dtype = dtype,
                              .backend = be->vt->describe(be),
-                             .threads = threads ? threads : (int32_t)cores};
+                             .threads = threads ? threads : kve_usable_cpus()};
     kve_processor_name(out->hardware, sizeof out->hardware);
 }
 

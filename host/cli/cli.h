@@ -37,8 +37,6 @@ typedef struct kve_opened {
 /* "auto" | "cpu" | "cuda". auto: cuda where this program has it and a device answers, else cpu; a line on stderr says
  * which, and why. */
 kve_status kve_open_backend(const char *name, int32_t threads, kve_backend **out);
-/* "AMD EPYC ...", as the system has it, or "unknown processor". */
-void kve_processor_name(char *out, size_t size);
 #define KVE_BACKEND_HELP "auto, cpu or cuda (kveval ls devices)"
 
 typedef struct kve_open_options {

@@ -6,6 +6,7 @@
 #include "host/base/file.h"
 #include "host/base/json.h"
 #include "host/base/log.h"
+#include "host/base/processor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -34,13 +34,13 @@ static kve_status extend(loop *w, int32_t T)
 }
 
 /* Stages tail[at .. at + len) for forks [x0, x1); returns the number of rows. */
-static int32_t stage_slice(loop *w, const int32_t *tail, int32_t at, int32_t len, int32_t x0, int32_t x1)
+static int32_t stage_slice(loop *w, int32_t at, int32_t len, int32_t x0, int32_t x1)
 {
     int32_t T = 0;
     for (int32_t x = 0; x < w->b->X; x++) {
         w->q_len[x] = x >= x0 && x < x1 ? len : 0;
         for (int32_t i = 0; i < w->q_len[x]; i++)
-            w->ids[T++] = tail[at + i];
+            w->ids[T++] = w->tail[at + i];
     }
     return T;
 }
@@ -56,15 +56,15 @@ static kve_status pick_next(loop *w, int32_t at, int32_t len, int32_t x0, int32_
 }
 
 /* The tail goes to as many forks at once as fit `chunk` rows; in slices if even one fork does not fit. */
-static kve_status feed_tail(loop *w, const int32_t *tail, int32_t n_tail, int32_t chunk)
+static kve_status feed_tail(loop *w, int32_t chunk)
 {
     int32_t X = w->b->X;
-    for (int32_t at = 0, len; at < n_tail; at += len) {
-        len = n_tail - at < chunk ? n_tail - at : chunk;
+    for (int32_t at = 0, len; at < w->n_tail; at += len) {
+        len = w->n_tail - at < chunk ? w->n_tail - at : chunk;
         int32_t per_call = chunk / len;
         for (int32_t x0 = 0; x0 < X; x0 += per_call) {
             int32_t x1 = X - x0 < per_call ? X : x0 + per_call;
-            KVE_TRY(extend(w, stage_slice(w, tail, at, len, x0, x1)));
+            KVE_TRY(extend(w, stage_slice(w, at, len, x0, x1)));
             KVE_TRY(pick_next(w, at, len, x0, x1));
         }
     }
@@ -155,7 +155,7 @@ kve_status kve_decode_greedy(kve_session *s, const kve_model *m, kve_batch *b, c
     loop w;
     KVE_TRY(open_loop(s, b, tail, n_tail, chunk, capture, &w));
     memset(n_out, 0, (size_t)b->X * sizeof *n_out);
-    kve_status st = feed_tail(&w, tail, n_tail, chunk);
+    kve_status st = feed_tail(&w, chunk);
     if (st == KVE_OK)
         st = decode_steps(&w, &m->cfg, max_new, out, n_out);
     free(w.ids);

@@ -22,9 +22,4 @@ typedef struct kve_tail {
 /* Extends every fork x by tails[x] and scores it. Capture as above; a fork's tail needs n rows. */
 kve_status kve_score_tails(kve_session *s, kve_batch *b, const kve_tail *tails, int32_t chunk, kve_capture *capture);
 
-/* The same with one tail[0 .. n_tail-1] for all: nll[x][i] = -log p(tail[i + 1]) given everything
- * before, host [X][n_tail - 1]. n_tail >= 1; the rest as above, without the max_new rows. */
-kve_status kve_teacher_force(kve_session *s, kve_batch *b, const int32_t *tail, int32_t n_tail, int32_t chunk,
-                             kve_capture *capture, float *nll);
-
 #endif

@@ -97,15 +97,3 @@ kve_status kve_score_tails(kve_session *s, kve_batch *b, const kve_tail *tails, 
     free(l.ids);
     return st;
 }
-
-kve_status kve_teacher_force(kve_session *s, kve_batch *b, const int32_t *tail, int32_t n_tail, int32_t chunk,
-                             kve_capture *capture, float *nll)
-{
-    kve_tail *tails = NULL;
-    KVE_TRY(kve_alloc((size_t)b->X, sizeof *tails, &tails));
-    for (int32_t x = 0; x < b->X; x++)
-        tails[x] = (kve_tail){tail, n_tail, n_tail > 1 ? nll + (size_t)x * (size_t)(n_tail - 1) : NULL};
-    kve_status st = kve_score_tails(s, b, tails, chunk, capture);
-    free(tails);
-    return st;
-}

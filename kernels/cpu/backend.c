@@ -1,8 +1,8 @@
 /* The CPU backend's vtable, memory with byte accounting, and the choice of the instruction set. */
 #include "host/base/mem.h"
+#include "host/base/processor.h"
 #include "kernels/cpu/cpu.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -207,19 +207,10 @@ static kve_status choose_isa(cpu_isa *out)
                     wish, g_isa_names[*out]);
 }
 
-/* Processors that this process may run on: a job's share, not the machine's. */
-static int32_t usable_cpus(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return n > 0 ? n : 1;
-}
-
 kve_status kve_cpu_open(const kve_backend_options *opt, kve_backend **out)
 {
     cpu_backend *be = NULL;
-    int32_t threads = opt->threads > 0 ? opt->threads : usable_cpus();
+    int32_t threads = opt->threads > 0 ? opt->threads : kve_usable_cpus();
     cpu_isa isa;
     KVE_TRY(choose_isa(&isa));
     KVE_TRY(kve_alloc(1, sizeof *be, &be));

@@ -4,7 +4,6 @@
 #include "host/base/mem.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,12 +69,4 @@ kve_status kvp_parallel(int32_t threads, int32_t n, kvp_item f, void *ctx)
     free(w);
     pthread_mutex_destroy(&l.lock);
     return l.status == KVE_OK ? KVE_OK : kve_fail(l.status, "%s", l.message);
-}
-
-int32_t kvp_usable_cpus(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    return n > 0 ? n : 1;
 }

@@ -11,6 +11,4 @@
 typedef kve_status (*kvp_item)(void *ctx, int32_t item, int32_t worker);
 kve_status kvp_parallel(int32_t threads, int32_t n, kvp_item f, void *ctx);
 
-int32_t kvp_usable_cpus(void);
-
 #endif

@@ -1,6 +1,7 @@
 /* Opening and closing a trainer. Contract: trainer.h. */
 #include "policies/kvp/trainer.h"
 
+#include "host/base/processor.h"
 #include "policies/kvp/net.h"
 #include "policies/kvp/parallel.h"
 
@@ -69,7 +70,7 @@ kve_status kvp_trainer_open(kvp_trainer *t)
     const size_t n = (size_t)longest(t);
     KVE_TRY(check_isa());
     t->math = kvp_math_pick();
-    t->threads = t->o->threads > 0 ? t->o->threads : kvp_usable_cpus();
+    t->threads = t->o->threads > 0 ? t->o->threads : kve_usable_cpus();
     t->epoch = -1;
     KVE_TRY(kvp_state_create(t->shape, heads, &t->s));
     KVE_TRY(kve_alloc(n * (size_t)t->shape.P, sizeof *t->positions, &t->positions));

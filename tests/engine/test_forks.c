@@ -218,7 +218,8 @@ static double check_teacher(const fixture *f, const sequence *q, int32_t chunk)
     forks_add(&two, ctx.kv, p, p, n_tail);
     forks_add(&two, ctx.kv, p, p, n_tail);
     forks_begin(&two);
-    MUST(kve_teacher_force(s, &two.batch, q->ids + p, n_tail, chunk, NULL, nll));
+    const kve_tail tails[] = {{q->ids + p, n_tail, nll}, {q->ids + p, n_tail, nll + n_tail - 1}};
+    MUST(kve_score_tails(s, &two.batch, tails, chunk, NULL));
     for (int32_t i = 0; i < 2 * (n_tail - 1); i++) {
         int32_t at = p + i % (n_tail - 1);
         double want = nll_of(q->logits + (size_t)at * V, V, q->ids[at + 1]), off = fabs((double)nll[i] - want);
