@@ -11,12 +11,6 @@ static bool same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-/* What a manifest means that is older than a setting. */
-static const char *meant_before(const char *key)
-{
-    return strcmp(key, "answer") == 0 ? "loglik" : NULL;
-}
-
 static kve_status check(const char *path, const kve_manifest_field *fields, size_t n_fields)
 {
     cJSON *old = NULL;
@@ -26,7 +20,7 @@ static kve_status check(const char *path, const kve_manifest_field *fields, size
         const char *was = NULL;
         if (!fields[i].binding)
             continue;
-        st = kve_json_str_or(old, fields[i].key, path, meant_before(fields[i].key), &was);
+        st = kve_json_str_or(old, fields[i].key, path, NULL, &was);
         if (st == KVE_OK && !same_text(was, fields[i].value))
             st = kve_fail(KVE_ERR_USAGE,
                           "%s: this folder was made with %s = %s, but the command says %s; results of the two must not "

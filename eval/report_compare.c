@@ -129,13 +129,10 @@ static kve_status compare_suite(comparison *c, const kve_report_scope *suite, kv
 
 /* --- Protocols */
 
-/* Settings that a result depends on; two runs that are compared agree in them. `before`: what a manifest that is older
- * than the setting means. */
-static const struct {
-    const char *key, *before;
-} g_settings[] = {{"model_sha256", NULL},         {"tokenizer_sha256", NULL}, {"backend", NULL}, {"dtype", NULL},
-                  {"chat_family", NULL},          {"add_bos", NULL},          {"sink", NULL},    {"recent", NULL},
-                  {"chat_template_sha256", NULL}, {"question", NULL},         {"shots", NULL},   {"answer", "loglik"}};
+/* Settings that a result depends on; two runs that are compared agree in them. */
+static const char *const g_settings[] = {"model_sha256",         "tokenizer_sha256", "backend", "dtype",
+                                         "chat_family",          "add_bos",          "sink",    "recent",
+                                         "chat_template_sha256", "question",         "shots",   "answer"};
 enum { N_SETTINGS = sizeof g_settings / sizeof *g_settings };
 
 /* A hash is known by its first digits. */
@@ -153,22 +150,18 @@ static kve_status note_setting(const char *key, const char *va, const char *vb, 
 
 static kve_status note_settings(const kve_report *a, const kve_report *b, kve_arena *arena, kve_report_notes *notes)
 {
-    const char *keys[N_SETTINGS], *va[N_SETTINGS], *vb[N_SETTINGS], *text = NULL;
+    const char *va[N_SETTINGS], *vb[N_SETTINGS], *text = NULL;
     bool in_a, in_b;
-    for (size_t i = 0; i < N_SETTINGS; i++)
-        keys[i] = g_settings[i].key;
-    KVE_TRY(kve_report_manifest(a->dir, keys, N_SETTINGS, arena, va, &in_a));
-    KVE_TRY(kve_report_manifest(b->dir, keys, N_SETTINGS, arena, vb, &in_b));
+    KVE_TRY(kve_report_manifest(a->dir, g_settings, N_SETTINGS, arena, va, &in_a));
+    KVE_TRY(kve_report_manifest(b->dir, g_settings, N_SETTINGS, arena, vb, &in_b));
     if (!in_a || !in_b) {
         KVE_TRY(kve_report_text(arena, &text,
                                 "%s has no manifest.json: whether the runs had the same settings is not known",
                                 in_a ? b->dir : a->dir));
         return kve_report_note_add(notes, arena, KVE_NOTE_WARNING, text);
     }
-    for (size_t i = 0; i < N_SETTINGS; i++) {
-        const char *before = g_settings[i].before;
-        KVE_TRY(note_setting(keys[i], va[i] ? va[i] : before, vb[i] ? vb[i] : before, arena, notes));
-    }
+    for (size_t i = 0; i < N_SETTINGS; i++)
+        KVE_TRY(note_setting(g_settings[i], va[i], vb[i], arena, notes));
     return KVE_OK;
 }
 

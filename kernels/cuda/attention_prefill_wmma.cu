@@ -30,7 +30,7 @@
  * These instructions reach about 0.6 of that, and the 36 KiB that move in shared memory for 32 x 32 scores (D 128, RT
  * 2) take 1.4 times as long as their products, so 0.4 is what can be hoped for. Not measured yet. */
 #include "kernels/cuda/attend.cuh"
-#include "kernels/cuda/attend_wmma.cuh"
+#include "kernels/cuda/tensor.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * WARP, KEYS = 32, KEY_TILES = KEYS / TILE, SCORES_LD = KEYS + 8, ALIGN = 32 };
 
@@ -169,7 +169,7 @@ template <int D, int RT> struct warp_tile {
             rows_fragment a[RT];
             for_each<RT>([&](auto rt) { load_fragment<rt * TILE * LD + dt * TILE>(a[rt], m.q[warp * RT * TILE], LD); });
             for_each<KEY_TILES>([&](auto kt) {
-                keys_fragment b;
+                columns_fragment b;
                 load_fragment<kt * TILE * LD + dt * TILE>(b, m.k[0], LD);
                 for (int rt = 0; rt < RT; rt++)
                     wmma::mma_sync(s[rt][kt], a[rt], b, s[rt][kt]);
@@ -245,11 +245,11 @@ template <int D, int RT> struct warp_tile {
     {
         const elements e = mine.again();
 #pragma unroll
-        for (int i = 0; i < RT * HELD; i++) {
-            const float by = m.factor[warp][i / HELD * TILE + e.row(i % HELD)];
+        for (int i = 0; i < RT * HELD_SUMS; i++) {
+            const float by = m.factor[warp][i / HELD_SUMS * TILE + e.row(i % HELD_SUMS)];
 #pragma unroll
             for (int ct = 0; ct < D / TILE; ct++)
-                out[i / HELD][ct].x[i % HELD] *= by;
+                out[i / HELD_SUMS][ct].x[i % HELD_SUMS] *= by;
         }
     }
 
@@ -282,14 +282,14 @@ template <int D, int RT> struct warp_tile {
         __syncwarp();
         scale_output();
 #pragma unroll
-        for (int i = 0; i < RT * HELD; i++) {
-            const int32_t row = rows.row0 + (warp * RT + i / HELD) * TILE + mine.row(i % HELD);
+        for (int i = 0; i < RT * HELD_SUMS; i++) {
+            const int32_t row = rows.row0 + (warp * RT + i / HELD_SUMS) * TILE + mine.row(i % HELD_SUMS);
             if (row >= rows.end)
                 continue;
-            float *at = to + rows.at(row) * D + mine.column(i % HELD);
+            float *at = to + rows.at(row) * D + mine.column(i % HELD_SUMS);
 #pragma unroll
             for (int ct = 0; ct < D / TILE; ct++)
-                at[ct * TILE] = out[i / HELD][ct].x[i % HELD];
+                at[ct * TILE] = out[i / HELD_SUMS][ct].x[i % HELD_SUMS];
         }
     }
 };

@@ -6,23 +6,11 @@
 #ifndef KVE_KERNELS_CUDA_KVP_PRODUCT_CUH
 #define KVE_KERNELS_CUDA_KVP_PRODUCT_CUH
 
-#include "kernels/cuda/prim.cuh"
-
-#include <mma.h>
-#include <string.h>
+#include "kernels/cuda/tensor.cuh"
 
 #include <type_traits>
 
-/* wmma has bf16 from compute capability 8 on; the host's pass over this file sees it always. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-#define KVP_TENSOR_CORES 0
-#else
-#define KVP_TENSOR_CORES 1
-#endif
-
-using bf16 = __nv_bfloat16;
-
-enum { TILE = 16, OWN = 8, PATCH_LD = 24 };
+enum { OWN = 8, PATCH_LD = 24 };
 
 /* Elements of 16 bytes: of a vector load, and of the padding that keeps rows off each other's banks. */
 template <class E> constexpr int VEC = 16 / static_cast<int>(sizeof(E));
@@ -126,46 +114,15 @@ template <int RT, int CT> struct kvp_product<float, RT, CT> {
     }
 };
 
-#if KVP_TENSOR_CORES
-using rows_fragment = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, TILE, TILE, TILE, bf16, nvcuda::wmma::row_major>;
-using columns_fragment =
-    nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, TILE, TILE, TILE, bf16, nvcuda::wmma::col_major>;
-
-/* load_matrix_sync from shared memory. For bf16 nvcc takes the address for a generic one and loads word by word; with
- * the address space spelled out it is one ldmatrix. The registers are the same, in the same order. */
-#ifdef KVE_SIMT
-template <class F> __device__ static inline void load_fragment(F &f, const bf16 *p, unsigned ld)
-{
-    nvcuda::wmma::load_matrix_sync(f, p, ld);
-}
-#else
-__device__ static inline void load_fragment(rows_fragment &f, const bf16 *p, unsigned ld)
-{
-    unsigned *r = reinterpret_cast<unsigned *>(f.x);
-    asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(p))), "r"(ld)
-                 : "memory");
-}
-
-__device__ static inline void load_fragment(columns_fragment &f, const bf16 *p, unsigned ld)
-{
-    unsigned *r = reinterpret_cast<unsigned *>(f.x);
-    asm volatile("wmma.load.b.sync.aligned.col.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(p))), "r"(ld)
-                 : "memory");
-}
-#endif
-
+#if TENSOR_CORES
 template <int RT, int CT> struct kvp_product<bf16, RT, CT> {
-    nvcuda::wmma::fragment<nvcuda::wmma::accumulator, TILE, TILE, TILE, float> sum[RT][CT];
+    sums_fragment sum[RT][CT];
 
     __device__ inline void clear()
     {
 #pragma unroll
         for (int i = 0; i < RT * CT; i++)
-            nvcuda::wmma::fill_fragment(sum[i / CT][i % CT], 0.0f);
+            wmma::fill_fragment(sum[i / CT][i % CT], 0.0f);
     }
 
     __device__ inline void add(const bf16 *x, int ldx, const bf16 *w, int ldw, int depth)
@@ -174,14 +131,14 @@ template <int RT, int CT> struct kvp_product<bf16, RT, CT> {
             rows_fragment a[RT];
 #pragma unroll
             for (int r = 0; r < RT; r++)
-                load_fragment(a[r], x + r * TILE * ldx + k, ldx);
+                load_fragment<0>(a[r], x + r * TILE * ldx + k, ldx);
 #pragma unroll
             for (int c = 0; c < CT; c++) {
                 columns_fragment b;
-                load_fragment(b, w + c * TILE * ldw + k, ldw);
+                load_fragment<0>(b, w + c * TILE * ldw + k, ldw);
 #pragma unroll
                 for (int r = 0; r < RT; r++)
-                    nvcuda::wmma::mma_sync(sum[r][c], a[r], b, sum[r][c]);
+                    wmma::mma_sync(sum[r][c], a[r], b, sum[r][c]);
             }
         }
     }
@@ -193,7 +150,7 @@ template <int RT, int CT> struct kvp_product<bf16, RT, CT> {
         const float *mine = patch + lane_row() * PATCH_LD + lane_column();
 #pragma unroll
         for (int i = 0; i < RT * CT; i++) {
-            nvcuda::wmma::store_matrix_sync(patch, sum[i / CT][i % CT], PATCH_LD, nvcuda::wmma::mem_row_major);
+            wmma::store_matrix_sync(patch, sum[i / CT][i % CT], PATCH_LD, wmma::mem_row_major);
             __syncwarp();
             const float4 a = *reinterpret_cast<const float4 *>(mine);
             const float4 b = *reinterpret_cast<const float4 *>(mine + TILE / 2);

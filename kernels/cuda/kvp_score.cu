@@ -41,7 +41,7 @@ enum { MAX_THREADS = 256, ALIGN = 32 };
 template <class E, int RT, int CT, int WC, bool RESIDENT>
 static __global__ void __launch_bounds__(MAX_THREADS, 1) kvp_kernel(const __grid_constant__ kvp_call c)
 {
-    if constexpr (!IS_BF16<E> || KVP_TENSOR_CORES) {
+    if constexpr (!IS_BF16<E> || TENSOR_CORES) {
         KVE_DYN_SHARED(unsigned char, raw);
         unsigned char *memory = raw + (ALIGN - reinterpret_cast<uintptr_t>(raw) % ALIGN) % ALIGN;
         kvp_group<E, RT, CT, WC, RESIDENT> g(c, memory);

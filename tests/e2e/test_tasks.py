@@ -154,14 +154,6 @@ def check_generate():
     assert "answer is loglik in A and generate in B" in refused.stderr, refused.stderr
     _, done = run("odd", "boolq", "--answer", "likely", code=2)
     assert "'likely' is neither 'loglik' nor 'generate'" in done.stderr, done.stderr
-    manifest = os.path.join(work, "base", "manifest.json")  # an older folder, whose manifest does not say it, goes on
-    with open(manifest) as f:
-        settings = json.load(f)
-    for answer, code in (("loglik", 0), ("generate", 2)):
-        with open(manifest, "w") as f:
-            json.dump({k: v for k, v in settings.items() if k != "answer"}, f)
-        _, done = run("base", "boolq", "--shots", "0", "--answer", answer, code=code)
-        assert code == 0 or "answer = loglik, but the command says generate" in done.stderr, done.stderr
 
 
 def check_report():

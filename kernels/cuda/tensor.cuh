@@ -1,6 +1,7 @@
-/* bf16 in vectors and in tensor cores' fragments, for attention_prefill_wmma.cu. Knows no op. */
-#ifndef KVE_KERNELS_CUDA_ATTEND_WMMA_CUH
-#define KVE_KERNELS_CUDA_ATTEND_WMMA_CUH
+/* bf16 in vectors and in tensor cores' fragments. Used by attention_prefill_wmma.cu and kvp_product.cuh; knows no op.
+ */
+#ifndef KVE_KERNELS_CUDA_TENSOR_CUH
+#define KVE_KERNELS_CUDA_TENSOR_CUH
 
 #include "kernels/cuda/prim.cuh"
 
@@ -56,11 +57,11 @@ __device__ static inline void put(bf16 *to, const uint4 &x)
 #if TENSOR_CORES
 namespace wmma = nvcuda::wmma;
 using rows_fragment = wmma::fragment<wmma::matrix_a, TILE, TILE, TILE, bf16, wmma::row_major>;
-using keys_fragment = wmma::fragment<wmma::matrix_b, TILE, TILE, TILE, bf16, wmma::col_major>;
+using columns_fragment = wmma::fragment<wmma::matrix_b, TILE, TILE, TILE, bf16, wmma::col_major>;
 using values_fragment = wmma::fragment<wmma::matrix_b, TILE, TILE, TILE, bf16, wmma::row_major>;
 using sums_fragment = wmma::fragment<wmma::accumulator, TILE, TILE, TILE, float>;
 
-enum { HELD = sums_fragment::num_elements };
+enum { HELD_SUMS = sums_fragment::num_elements };
 
 /* load_matrix_sync from shared memory, OFFSET elements behind p. nvcc loads bf16 word by word from what it takes for a
  * generic address; with the address space spelled out it is one ldmatrix into the same registers, and with the offset
@@ -81,7 +82,7 @@ template <int OFFSET, class F> __device__ static inline void load_fragment(F &f,
                      : "memory");                                                                                      \
     }
 LOAD_FRAGMENT(rows_fragment, "a.sync.aligned.row")
-LOAD_FRAGMENT(keys_fragment, "b.sync.aligned.col")
+LOAD_FRAGMENT(columns_fragment, "b.sync.aligned.col")
 LOAD_FRAGMENT(values_fragment, "b.sync.aligned.row")
 #endif
 
@@ -117,7 +118,7 @@ struct elements {
         wmma::load_matrix_sync(f, patch, ld, wmma::mem_row_major);
         rows = columns = 0;
 #pragma unroll
-        for (int i = 0; i < HELD; i++) {
+        for (int i = 0; i < HELD_SUMS; i++) {
             rows |= static_cast<uint32_t>(f.x[i]) / TILE << 4 * i;
             columns |= static_cast<uint32_t>(f.x[i]) % TILE << 4 * i;
         }
