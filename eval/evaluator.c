@@ -43,6 +43,8 @@ static kve_status prefill(sample_run *r)
 {
     kve_evaluator *e = r->e;
     KVE_TRY(kve_context_alloc(e->m, r->n, &r->ctx));
+    if (e->opt.all_queries || run_needs(r, KVE_NEED_QUERIES))
+        KVE_TRY(kve_context_queries(e->m, &r->ctx));
     r->prefills_before = kve_session_prefills(e->session);
     int64_t start = kve_now_us();
     KVE_TRY(kve_prefill(e->session, r->prompt.context.p, r->n, &r->ctx));
@@ -54,6 +56,16 @@ static kve_status prefill(sample_run *r)
     return KVE_OK;
 }
 
+/* For policies that turn keys and queries back. */
+static kve_status rope_tables(sample_run *r)
+{
+    int32_t positions = r->n + KVE_FUTURE_POSITIONS;
+    size_t count = (size_t)positions * (size_t)r->e->m->cfg.shape.R / 2;
+    KVE_TRY(kve_arena_alloc(r->arena, count, sizeof *r->cos, &r->cos));
+    KVE_TRY(kve_arena_alloc(r->arena, count, sizeof *r->sin, &r->sin));
+    return kve_rope_tables(&r->e->m->cfg, positions, r->e->max_positions, r->cos, r->sin);
+}
+
 static kve_status compute(sample_run *r)
 {
     bool alone = r->e->opt.reward, any_full = false;
@@ -62,6 +74,9 @@ static kve_status compute(sample_run *r)
         alone = alone || (!cell_keeps_all(r, &r->cells[i]) && (r->cells[i].policy->needs & KVE_NEED_FUTURE));
     }
     KVE_TRY(prefill(r));
+    if (run_needs(r, KVE_NEED_ROTATION))
+        KVE_TRY(rope_tables(r));
+    KVE_TRY(run_replay(r));
     if (alone)
         KVE_TRY(run_full_alone(r));
     KVE_TRY(run_forks(r, any_full && !alone));
@@ -99,7 +114,9 @@ static kve_status make_scripts(sample_run *r)
 
 static kve_status open_session(sample_run *r)
 {
-    kve_status st = ensure_session(r->e, r->n + tail_rows(r));
+    int32_t tail = tail_rows(r), replay;
+    KVE_TRY(replay_rows(r, &replay));
+    kve_status st = ensure_session(r->e, r->n + (tail > replay ? tail : replay));
     return st != KVE_OK && r->s->source ? kve_fail_context(st, "%s", r->s->source) : st;
 }
 
@@ -136,6 +153,7 @@ kve_status kve_evaluator_prompt(const kve_evaluator *e, const kve_sample *s, cha
 static void run_close(sample_run *r)
 {
     r->e->m->be->vt->free(r->e->m->be, r->importance);
+    r->e->m->be->vt->free(r->e->m->be, r->replay);
     kve_context_free(r->e->m, &r->ctx);
     kve_prompt_free(&r->prompt);
 }
@@ -162,6 +180,8 @@ kve_status kve_observe(kve_evaluator *e, const kve_sample *s, kve_observer obser
     if (st == KVE_OK)
         st = prefill(&r);
     if (st == KVE_OK)
+        st = rope_tables(&r);
+    if (st == KVE_OK)
         st = run_full_alone(&r);
     if (st == KVE_OK) {
         kve_observation seen = {.m = e->m,
@@ -170,6 +190,8 @@ kve_status kve_observe(kve_evaluator *e, const kve_sample *s, kve_observer obser
                                 .tokens = r.prompt.context.p,
                                 .ctx = &r.ctx,
                                 .importance = r.host_importance,
+                                .cos = r.cos,
+                                .sin = r.sin,
                                 .n_future = r.n_future};
         st = observer(ctx, &seen);
     }

@@ -1,5 +1,5 @@
-/* Inside the evaluator: the state of one sample, shared by evaluator.c (flow), forks.c (rankings, decoding) and
- * fill.c (records). */
+/* Inside the evaluator: the state of one sample, shared by evaluator.c (flow), forks.c (rankings, decoding), future.c
+ * (what the answer attends to), rolling.c (eviction while decoding), replay.c (a second pass) and fill.c (records). */
 #ifndef KVE_EVAL_EVALUATOR_INTERNAL_H
 #define KVE_EVAL_EVALUATOR_INTERNAL_H
 
@@ -25,6 +25,8 @@ typedef struct answer {
     int32_t n_scored;
     double *loglik;             /* [n_choices], in the arena, or NULL */
     int32_t kept_min, kept_max; /* lengths as read back from the device */
+    int64_t kept_rows;          /* over all layers and heads */
+    int32_t n_evictions;        /* while decoding */
     int64_t decode_us;          /* of the batches that it took part in */
     int32_t n_forks;            /* of the largest of them */
 } answer;
@@ -38,8 +40,10 @@ typedef struct script {
 /* What one policy's ranking gave. */
 typedef struct ranking {
     int64_t score_us, rank_us, compact_us;
-    double *lost; /* [budgets of this sample][L Hkv], in the arena, or NULL */
-    double *sums; /* [L Hkv], sum over b = 1 .. n - 1 */
+    const char *refused; /* why the policy cannot rank this sample, in the arena; its cells fail, the others go on */
+    int32_t *lengths;    /* [budgets of this sample][L Hkv], in the arena */
+    double *lost;        /* likewise, or NULL */
+    double *sums;        /* [L Hkv], sum over b = 1 .. n - 1; NULL also where other budgets have another ranking */
 } ranking;
 
 typedef struct sample_run {
@@ -60,12 +64,15 @@ typedef struct sample_run {
     size_t n_scripts;  /* forks of one cell: as many as there are choices, else 1 */
     float first_nll;   /* metric nll: of the first token after the cut, which no policy touches */
     float *importance; /* device [L][Hkv][n], or NULL */
+    float *replay;     /* device [L][Hkv][n], or NULL */
+    float *cos, *sin;  /* host, in the arena, or NULL (kve_scoring) */
     float *host_importance;
     int32_t n_future;
     double *oracle_sums; /* [L Hkv]: sum over budgets of what the best order would lose, or NULL */
     answer full;
     bool has_full;
-    int64_t prefill_us, prefills_before;
+    int32_t replay_part; /* tokens that are repeated at once */
+    int64_t prefill_us, prefills_before, replay_us;
 } sample_run;
 
 static inline size_t run_heads(const sample_run *r)
@@ -73,12 +80,7 @@ static inline size_t run_heads(const sample_run *r)
     return (size_t)r->e->m->cfg.shape.L * (size_t)r->e->m->cfg.shape.Hkv;
 }
 
-static inline bool cell_keeps_all(const sample_run *r, const kve_cell *c)
-{
-    return c->policy->keeps_all || c->budget >= r->n;
-}
-
-/* Rows of a fork's own cache: the longest of them. */
+/* Rows that a fork appends to its cache: the most of them. */
 static inline int32_t tail_rows(const sample_run *r)
 {
     int32_t most = (int32_t)r->prompt.tail.len + (r->teacher ? 0 : (int32_t)r->s->max_new_tokens);
@@ -87,11 +89,38 @@ static inline int32_t tail_rows(const sample_run *r)
     return most;
 }
 
+/* While decoding, a budget may also be exceeded by what is appended. */
+static inline bool cell_keeps_all(const sample_run *r, const kve_cell *c)
+{
+    return c->policy->keeps_all || c->budget >= r->n + (r->e->opt.evict_every ? tail_rows(r) : 0);
+}
+
+/* rolling.c: eviction while decoding, of a fork that has a cache of its own: rows in order of position. How many rows
+ * it has room for; how many it begins with; these, by the ranking `order` (host [L][Hkv][n]); and one eviction from n
+ * rows to the cell's budget, after n_before others. */
+int32_t rolling_rows(const sample_run *r, const kve_cell *c);
+int32_t rolling_kept(const sample_run *r, const kve_cell *c);
+kve_status rolling_fill(const sample_run *r, const kve_cell *c, const int32_t *order, kve_kv to);
+kve_status rolling_evict(const sample_run *r, const kve_cell *c, kve_kv kv, int32_t n, int32_t n_before);
+
+/* future.c: from the queries of the full fork and its tail, importance and what the best order would lose; fills
+ * importance, host_importance, n_future, oracle_sums. */
+kve_status measure_future(sample_run *r, const kve_capture *capture, kve_kv tail);
+
 /* forks.c: the full fork alone, with its future queries; fills full, importance, n_future. Of a sample with choices the
  * future is the tail and the right choice. */
 kve_status run_full_alone(sample_run *r);
 /* forks.c: every cell that evicts (and the full one, if wanted and not run yet). */
 kve_status run_forks(sample_run *r, bool with_full);
+
+/* replay.c: KVzip's second pass, if a cell asks for it. First its size: *rows that its longest part adds behind the
+ * context, and replay_part; both 0 where no cell asks for it, or the model's context has no room. Then itself: fills
+ * replay. */
+kve_status replay_rows(sample_run *r, int32_t *rows);
+kve_status run_replay(sample_run *r);
+
+/* Whether a cell that evicts has a policy of these needs. */
+bool run_needs(const sample_run *r, unsigned needs);
 
 /* fill.c */
 kve_status fill_records(sample_run *r);

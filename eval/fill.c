@@ -1,5 +1,6 @@
 /* From answers to records: texts, scores, rewards, times. */
 #include "eval/evaluator_internal.h"
+#include "eval/flops.h"
 #include "eval/metric_basic.h"
 #include "eval/metric_choice.h"
 #include "eval/metric_rouge.h"
@@ -19,10 +20,12 @@ void kve_record_begin(const kve_evaluator *e, const kve_sample *s, const kve_cel
     r->policy = cell->policy->name;
     r->budget = cell->budget;
     r->info = kve_policy_info(cell->policy);
+    r->allocation = cell->policy->allocation ? cell->policy->allocation : "uniform";
     r->note = s->note;
     if (!cell->policy->keeps_all) {
         r->sink = e->opt.sink;
         r->recent = kve_protected_recent(cell->policy, e->opt.recent);
+        r->evict_every = e->opt.evict_every ? e->opt.evict_every : KVE_NO_INT;
     }
     r->question_in_prefill = kve_question_in(s, e->opt.question_in);
     r->references = s->references;
@@ -112,12 +115,12 @@ static void fill_reward(const sample_run *r, const ranking *rank, size_t cell_ro
         double best = r->oracle_sums[h];
         sum_lost += lost ? lost[h] : 0;
         sum_norm += lost && best > 0 ? lost[h] / best : 0;
-        sums += rank ? rank->sums[h] : 0;
-        sums_norm += rank && best > 0 ? rank->sums[h] / best : 0;
+        sums += rank && rank->sums ? rank->sums[h] : 0;
+        sums_norm += rank && rank->sums && best > 0 ? rank->sums[h] / best : 0;
     }
     rec->reward_lost = sum_lost / (double)heads;
     rec->reward_norm = sum_norm / (double)heads;
-    if (rank) {
+    if (rank && rank->sums) {
         rec->reward_sum = sums / (double)heads;
         rec->reward_sum_norm = sums_norm / (double)heads;
     }
@@ -142,19 +145,28 @@ kve_status fill_records(sample_run *r)
         kve_record *rec = &r->records[i];
         char *sha = NULL;
         kve_record_begin(r->e, r->s, &r->cells[i], rec);
+        if (rank && rank->refused) {
+            rec->status = "failed";
+            rec->reason = rank->refused;
+            continue;
+        }
         rec->status = "ok";
         KVE_TRY(kve_arena_strndup(r->arena, r->prompt.sha256, strlen(r->prompt.sha256), &sha));
         rec->prompt_sha256 = sha;
         rec->n_context = r->n;
         rec->kept_min = a->kept_min;
         rec->kept_max = a->kept_max;
-        rec->kv_bytes = (int64_t)kve_kv_bytes(r->e->m, (int64_t)a->kept_max * (int64_t)run_heads(r));
+        rec->kv_bytes = (int64_t)kve_kv_bytes(r->e->m, a->kept_rows);
         rec->n_prefills = kve_session_prefills(r->e->session) - r->prefills_before;
         rec->prefill_us = r->prefill_us;
+        rec->prefill_flops = kve_flops_prefill(&r->e->m->cfg.shape, r->n);
         rec->decode_us = a->decode_us;
         rec->decode_forks = a->n_forks;
+        if (rec->evict_every != KVE_NO_INT)
+            rec->n_evictions = a->n_evictions;
         if (rank) {
             rec->score_us = rank->score_us;
+            rec->score_flops = kve_flops_score(r->cells[i].policy, &r->e->m->cfg.shape, r->n);
             rec->rank_us = rank->rank_us;
             rec->compact_us = rank->compact_us;
         }

@@ -44,10 +44,25 @@ static kve_status encode_after(const kve_tokenizer *tk, const kve_sample *s, boo
     return st;
 }
 
+/* The context's tokens from the first that is not there without the question. */
+static kve_status count_question(const kve_tokenizer *tk, const kve_sample *s, const kve_str *open, kve_prompt *p)
+{
+    kve_ids without = {0};
+    size_t same = 0;
+    KVE_TRY(encode_before(tk, s, false, open, &without));
+    while (same < without.len && same < p->context.len && without.p[same] == p->context.p[same])
+        same++;
+    p->n_question = p->context.len - same;
+    kve_ids_free(&without);
+    return KVE_OK;
+}
+
 static kve_status encode(const kve_tokenizer *tk, const kve_sample *s, bool question_in, const kve_str *open,
                          const kve_str *close, kve_prompt *p)
 {
     KVE_TRY(encode_before(tk, s, question_in, open, &p->context));
+    if (question_in)
+        KVE_TRY(count_question(tk, s, open, p));
     KVE_TRY(encode_after(tk, s, question_in, close, &p->tail));
     if (p->tail.len == 0 && p->context.len > 1) /* plain text without an answer prefix: something must be fed */
         KVE_TRY(kve_ids_push(&p->tail, p->context.p[--p->context.len]));
@@ -135,6 +150,8 @@ static kve_status encode_plain(const kve_tokenizer *tk, const kve_sample *s, boo
         st = encode_before(tk, s, question_in, &(kve_str){0}, &head);
     if (st == KVE_OK)
         st = cut_plain(&whole, &head, p);
+    if (st == KVE_OK && question_in)
+        st = count_question(tk, s, &(kve_str){0}, p);
     if (st == KVE_OK)
         st = encode_choices(tk, s, &text, whole.len, p);
     kve_str_free(&text);
@@ -256,6 +273,29 @@ static kve_status hash_ids(kve_prompt *p)
     if (st == KVE_OK)
         st = kve_sha256(all.p, all.len * sizeof *all.p, p->sha256);
     kve_ids_free(&all);
+    return st;
+}
+
+kve_status kve_prompt_replay(const kve_tokenizer *tk, const kve_chat *chat, const kve_ids *context, size_t from,
+                             size_t to, kve_ids *ids)
+{
+    enum { REMINDER = 8 };
+    kve_str open = {0}, close = {0};
+    const char *ask = from ? "\n\nRepeat the part of the previous context exactly, starting with"
+                           : "\n\nRepeat the previous context exactly.";
+    const kve_text_rules words = {.continues = true};
+    kve_status st = kve_tokenize_as(tk, ask, strlen(ask), &words, ids);
+    for (size_t i = from > REMINDER ? from - REMINDER : 0; i < from && st == KVE_OK; i++)
+        st = kve_ids_push(ids, context->p[i]);
+    if (st == KVE_OK)
+        st = kve_chat_single(chat, &open, &close);
+    const kve_text_rules marks = {.special_to = close.len, .continues = true};
+    if (st == KVE_OK && close.len)
+        st = kve_tokenize_as(tk, close.p, close.len, &marks, ids);
+    for (size_t i = from; i < to && st == KVE_OK; i++)
+        st = kve_ids_push(ids, context->p[i]);
+    kve_str_free(&open);
+    kve_str_free(&close);
     return st;
 }
 

@@ -13,6 +13,7 @@ typedef struct kve_prompt {
     kve_ids tail;     /* fed after the compression, at least one token; a window's scored part */
     kve_ids *choices; /* [n_choices] what goes on from the tail, at least one token each */
     size_t n_choices;
+    size_t n_question; /* the last tokens of the context, from where the question begins; 0: it is not in there */
     char sha256[KVE_SHA256_HEX]; /* over all, little-endian int32, a -1 in front of each but the first */
 } kve_prompt;
 
@@ -26,6 +27,11 @@ typedef struct kve_prompt {
 kve_status kve_prompt_make(const kve_tokenizer *tk, const kve_chat *chat, const kve_sample *s, bool question_in,
                            kve_prompt *out);
 void kve_prompt_free(kve_prompt *p);
+
+/* What KVzip feeds to have the context repeated: an instruction, the chat template's turn to the answer, and context
+ * tokens [from, to). The instruction of a later part ends with the 8 tokens before it. Appends to ids. */
+kve_status kve_prompt_replay(const kve_tokenizer *tk, const kve_chat *chat, const kve_ids *context, size_t from,
+                             size_t to, kve_ids *ids);
 
 /* The tokenizer as datasets see it, and the tokens around one user turn: the chat template's, and BOS. */
 kve_token_fns kve_prompt_token_fns(const kve_tokenizer *tk);

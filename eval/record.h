@@ -22,12 +22,16 @@ typedef struct kve_record {
     const char *status; /* "ok" | "failed" */
     const char *reason; /* of a failure */
     const char *info;   /* "none" | "attention-free" | "prefill-attention" | "future-attention" */
-    const char *note;   /* how the sample departs from the task's official form */
-    int64_t n_context;  /* tokens prefilled */
-    int64_t kept_min; /* tokens kept, the least and the most over layers and KV heads, as checked after the eviction */
-    int64_t kept_max; /* = min(budget, n_context) */
-    int64_t kv_bytes; /* of the kept rows, K and V, all layers */
+    const char
+        *allocation;   /* what shares the budget, which is a mean then: "uniform" | "layers" | "heads" | "all heads" */
+    const char *note;  /* how the sample departs from the task's official form */
+    int64_t n_context; /* tokens prefilled */
+    int64_t kept_min;  /* tokens kept, the least and the most over layers and KV heads, as checked after the eviction */
+    int64_t kept_max;  /* uniform: both = min(budget, n_context) */
+    int64_t kv_bytes;  /* of the kept rows, K and V, all layers */
     int64_t sink, recent; /* protected tokens in this policy's ranking */
+    int64_t evict_every;  /* tokens between two evictions while decoding; null: off, or the policy keeps all */
+    int64_t n_evictions;  /* while decoding, after that of the prefill; choices: of the one with the most */
     bool question_in_prefill;
     const char *prompt_sha256; /* of the token ids before and after the cut, little-endian int32 */
     const char *prediction;
@@ -45,6 +49,7 @@ typedef struct kve_record {
     size_t n_reward_heads;
     int64_t n_future;                                  /* future tokens behind the rewards */
     int64_t n_prefills;                                /* prefills that this sample took in all */
+    double prefill_flops, score_flops;                 /* by count, of the sample; of the policy's scores */
     int64_t prefill_us, score_us, rank_us, compact_us; /* of the sample; of the policy's ranking (all budgets share) */
     int64_t decode_us;                                 /* of the whole batch of forks that this cell was decoded in */
     int64_t decode_forks;                              /* how many forks that batch had */

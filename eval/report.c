@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const g_keys[] = {"model",   "model_sha256", "command", "version", "commit",
-                                     "backend", "dtype",        "seed",    "samples"};
-enum { N_KEYS = sizeof g_keys / sizeof *g_keys, SAMPLES = N_KEYS - 1 };
+static const char *const g_keys[] = {"model", "model_sha256", "command", "version", "commit",  "backend",
+                                     "dtype", "seed",         "samples", "layers",  "kv_heads"};
+enum { N_KEYS = sizeof g_keys / sizeof *g_keys, SAMPLES = N_KEYS - 3, LAYERS, KV_HEADS };
 
 /* --- files ------------------------------------------------------------------------------------------------------ */
 
@@ -58,6 +58,9 @@ static kve_status write_files(const kve_report *r, const kve_report_options *opt
     KVE_TRY(kve_report_csv_differences(r, text));
     KVE_TRY(write_file(folder, "differences.csv", text));
     kve_str_clear(text);
+    KVE_TRY(kve_report_csv_heads(r, text));
+    KVE_TRY(write_file(folder, "reward_heads.csv", text));
+    kve_str_clear(text);
     KVE_TRY(plan_plots(r, arena, &plots, &n_plots));
     KVE_TRY(kve_report_plots(r, options->gnuplot, plots, n_plots, arena, &problem));
     if (problem)
@@ -99,6 +102,7 @@ static kve_status report(const kve_report_options *options, kve_report *r, kve_a
     KVE_TRY(kve_report_load(options->dir, r));
     KVE_TRY(kve_report_summarise(r));
     KVE_TRY(kve_report_manifest(options->dir, g_keys, N_KEYS, arena, values, &found));
+    kve_report_heads_shape(r, values[LAYERS], values[KV_HEADS]);
     if (!options->mix)
         KVE_TRY(refuse_mix(r, arena));
     if (values[SAMPLES] && strcmp(values[SAMPLES], "0") != 0)
@@ -116,7 +120,7 @@ kve_status kve_report_run(const kve_report_options *options)
     kve_str folder = {0}, text = {0};
     kve_status st = report(options, &r, &arena, &folder, &text);
     if (st == KVE_OK)
-        kve_note("wrote %s/{index.html,summary.csv,differences.csv}", folder.p);
+        kve_note("wrote %s/{index.html,summary.csv,differences.csv,reward_heads.csv}", folder.p);
     kve_str_free(&folder);
     kve_str_free(&text);
     kve_arena_free(&arena);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 typedef struct kve_report_options {
-    const char *dir;     /* holds records.jsonl; gets report/summary.csv, report/differences.csv, report/index.html */
+    const char *dir; /* holds records.jsonl; gets report/: summary.csv, differences.csv, reward_heads.csv, index.html */
     const char *gnuplot; /* the program; NULL: "gnuplot" on the PATH. Missing: the page is written without plots */
     FILE *out;           /* Markdown tables; NULL: none. Not closed */
     bool brief;          /* on `out` only what one screen holds: each suite's score and lost attention */

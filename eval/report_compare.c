@@ -130,9 +130,9 @@ static kve_status compare_suite(comparison *c, const kve_report_scope *suite, kv
 /* --- Protocols */
 
 /* Settings that a result depends on; two runs that are compared agree in them. */
-static const char *const g_settings[] = {"model_sha256",         "tokenizer_sha256", "backend", "dtype",
-                                         "chat_family",          "add_bos",          "sink",    "recent",
-                                         "chat_template_sha256", "question",         "shots",   "answer"};
+static const char *const g_settings[] = {
+    "model_sha256", "tokenizer_sha256",     "backend",  "dtype", "chat_family", "add_bos",    "sink",
+    "recent",       "chat_template_sha256", "question", "shots", "answer",      "evict_every"};
 enum { N_SETTINGS = sizeof g_settings / sizeof *g_settings };
 
 /* A hash is known by its first digits. */

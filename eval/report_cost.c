@@ -76,6 +76,15 @@ static kve_status time_text(kve_arena *arena, double us, double prefill_us, cons
     return kve_report_text(arena, out, "%.3g %s", value, unit);
 }
 
+/* "12.3 GFLOP (1.1 %)": the share is of the prefill. */
+static kve_status flops_text(kve_arena *arena, const kve_report_cell *c, const char **out)
+{
+    *out = DASH;
+    if (isnan(c->score_flops))
+        return KVE_OK;
+    return kve_report_text(arena, out, "%.3g GFLOP (%.2g %%)", c->score_flops / 1e9, 100 * c->flops_share);
+}
+
 static kve_status kept_text(kve_arena *arena, const kve_report_cell *c, const char **out)
 {
     if (c->kept_min == KVE_NO_INT)
@@ -102,13 +111,14 @@ static kve_status speed_row(const kve_report *r, size_t s, size_t p, size_t b, d
         KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, 4)->text, "%.1f %%", 100 * c->kv_bytes / full_bytes));
         kve_table_at(t, row, 4)->fill = fmin(c->kv_bytes / full_bytes, 1);
     }
-    KVE_TRY(time_text(arena, c->timing[KVE_T_SCORE], prefill, &kve_table_at(t, row, 5)->text));
-    KVE_TRY(time_text(arena, c->timing[KVE_T_RANK], prefill, &kve_table_at(t, row, 6)->text));
-    KVE_TRY(time_text(arena, c->timing[KVE_T_COMPACT], prefill, &kve_table_at(t, row, 7)->text));
-    if (t->n_cols > 8 && isnan(c->decode_rate))
-        kve_table_at(t, row, 8)->text = DASH;
-    else if (t->n_cols > 8)
-        KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, 8)->text, "%.1f tok/s", c->decode_rate));
+    KVE_TRY(flops_text(arena, c, &kve_table_at(t, row, 5)->text));
+    KVE_TRY(time_text(arena, c->timing[KVE_T_SCORE], prefill, &kve_table_at(t, row, 6)->text));
+    KVE_TRY(time_text(arena, c->timing[KVE_T_RANK], prefill, &kve_table_at(t, row, 7)->text));
+    KVE_TRY(time_text(arena, c->timing[KVE_T_COMPACT], prefill, &kve_table_at(t, row, 8)->text));
+    if (t->n_cols > 9 && isnan(c->decode_rate))
+        kve_table_at(t, row, 9)->text = DASH;
+    else if (t->n_cols > 9)
+        KVE_TRY(kve_report_text(arena, &kve_table_at(t, row, 9)->text, "%.1f tok/s", c->decode_rate));
     t->n_rows++;
     return KVE_OK;
 }
@@ -131,12 +141,12 @@ static kve_status rates_caption(const kve_report_scope *suite, kve_arena *arena,
 
 kve_status kve_table_speed(const kve_report *r, size_t i_suite, kve_arena *arena, kve_table *out)
 {
-    static const char *const heads[] = {"policy", "budget", "kept",    "KV memory", "of full",
-                                        "score",  "rank",   "compact", "decode"};
+    static const char *const heads[] = {"policy",         "budget", "kept", "KV memory", "of full",
+                                        "score by count", "score",  "rank", "compact",   "decode"};
     const kve_report_scope *suite = &r->scopes[i_suite];
     double full_bytes = r->i_full == KVE_REPORT_NONE ? NAN : kve_report_at(r, i_suite, (size_t)r->i_full, 0)->kv_bytes;
     bool any = false;
-    size_t n_cols = suite->single_forks && !isnan(suite->decode_rate) ? 9 : 8;
+    size_t n_cols = suite->single_forks && !isnan(suite->decode_rate) ? 10 : 9;
     *out = (kve_table){0};
     KVE_TRY(kve_table_new(arena, r->n_policies * r->n_slots, n_cols, out));
     memcpy(out->head, heads, n_cols * sizeof *heads);

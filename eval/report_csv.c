@@ -1,7 +1,8 @@
-/* summary.csv and differences.csv. Contract: report_files.h. */
+/* summary.csv, differences.csv and reward_heads.csv. Contract: report_files.h. */
 #include "eval/report_files.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static void field(kve_tw *w, const char *text)
 {
@@ -76,6 +77,8 @@ static void summary_row(const kve_report *r, size_t s, size_t p, size_t b, kve_m
     field_num(w, c->kv_bytes);
     for (int k = 0; k < KVE_N_TIMINGS; k++)
         field_num(w, c->timing[k]);
+    field_num(w, c->score_flops);
+    field_num(w, c->flops_share);
     field_num(w, c->decode_rate);
     field_num(w, c->n_measured ? (double)c->n_compressed / (double)c->n_measured : NAN);
     if (version_of(r, s))
@@ -87,7 +90,8 @@ kve_status kve_report_csv(const kve_report *r, kve_str *out)
 {
     kve_tw w = {.out = out};
     kve_tw_puts(&w, "scope,suite,task,policy,info,budget,metric,better,n,mean,low,high,n_ok,n_failed,n_unknown,partial,"
-                    "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,decode_tokens_per_s,compressed,"
+                    "kept_min,kept_max,kv_bytes,prefill_us,score_us,rank_us,compact_us,score_flops,score_flops_share,"
+                    "decode_tokens_per_s,compressed,"
                     "version\n");
     for (size_t s = 0; s < r->n_scopes; s++)
         for (size_t p = 0; p < r->n_policies; p++)
@@ -127,5 +131,41 @@ kve_status kve_report_csv_differences(const kve_report *r, kve_str *out)
                 for (int m = 0; m < KVE_N_DIFF_MEASURES; m++)
                     for (int base = 0; base < KVE_N_BASELINES; base++)
                         difference_row(r, s, p, b, (kve_measure)m, (kve_baseline)base, &w);
+    return w.status;
+}
+
+static void head_rows(const kve_report *r, size_t s, size_t p, size_t b, const double *mean, size_t n, kve_tw *w)
+{
+    const kve_report_cell *c = kve_report_at(r, s, p, b);
+    for (int32_t l = 0; l < r->layers; l++)
+        for (int32_t h = 0; h < r->kv_heads; h++) {
+            field(w, r->scopes[s].name);
+            field(w, r->policies[p].name);
+            field(w, r->policies[p].info);
+            field_int(w, r->budgets[b]);
+            field_int(w, l);
+            field_int(w, h);
+            field_int(w, (int64_t)n);
+            field_num(w, mean[(size_t)l * (size_t)r->kv_heads + (size_t)h]);
+            kve_tw_num(w, c->n_measured ? (double)c->n_compressed / (double)c->n_measured : NAN);
+            kve_tw_puts(w, "\n");
+        }
+}
+
+kve_status kve_report_csv_heads(const kve_report *r, kve_str *out)
+{
+    kve_tw w = {.out = out};
+    double *mean = NULL;
+    KVE_TRY(kve_alloc((size_t)r->layers * (size_t)r->kv_heads, sizeof *mean, &mean));
+    kve_tw_puts(&w, "suite,policy,info,budget,layer,kv_head,n,mean_lost,compressed\n");
+    for (size_t s = r->n_tasks; s < r->n_scopes; s++)
+        for (size_t p = 0; r->scopes[s].has_heads && p < r->n_policies; p++)
+            for (size_t b = 1; b < r->n_slots; b++) {
+                size_t n;
+                kve_report_heads_mean(r, s, p, b, mean, &n);
+                if (n)
+                    head_rows(r, s, p, b, mean, n, &w);
+            }
+    free(mean);
     return w.status;
 }

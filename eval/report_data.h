@@ -39,11 +39,16 @@ typedef enum kve_timing { KVE_T_PREFILL, KVE_T_SCORE, KVE_T_RANK, KVE_T_COMPACT,
 typedef struct kve_report_row {
     size_t i_task, i_policy, i_slot, line;
     const char *sample, *reason, *metric, *info, *note, *prompt, *version; /* NULL: unknown */
+    const char *shared;                                                    /* allocation, unless that is "uniform" */
     bool ok, question, by_subject;
-    double x[KVE_N_MEASURES]; /* NaN: unknown. KVE_M_NLL: nll_sum / n_scored */
-    double weight;            /* n_scored where x[KVE_M_NLL] is known, else 1 */
+    double x[KVE_N_MEASURES];          /* NaN: unknown. KVE_M_NLL: nll_sum / n_scored */
+    double weight;                     /* n_scored where x[KVE_M_NLL] is known, else 1 */
+    double prefill_flops, score_flops; /* NaN: unknown */
     int64_t timing[KVE_N_TIMINGS], kv_bytes, n_context, kept_min, kept_max;
     int64_t decode_us, decode_forks, n_generated, attempt;
+    int64_t evict_every, n_evictions; /* KVE_NO_INT: no eviction while decoding */
+    const double *heads;              /* [n_heads] reward_heads of an ok row; NULL: unknown */
+    size_t n_heads;
 } kve_report_row;
 
 /* n == 0: nothing is known, or a suite lacks one of its tasks; then the rest is NaN. */
@@ -66,16 +71,18 @@ typedef struct kve_report_cell {
     int64_t kept_min, kept_max;      /* KVE_NO_INT: unknown */
     const char *metric;              /* of the ok rows if they agree, else NULL */
     double kv_bytes, timing[KVE_N_TIMINGS], decode_rate; /* mean; medians in us; tokens/s. NaN: unknown */
+    double score_flops, flops_share;                     /* means; the share is of the prefill's. NaN: unknown */
     kve_report_stat stat[KVE_N_MEASURES];
     kve_report_stat diff[KVE_N_BASELINES][KVE_N_DIFF_MEASURES];
 } kve_report_cell;
 
-typedef enum kve_report_class { KVE_C_NONE, KVE_C_FREE, KVE_C_PREFILL, KVE_C_FUTURE } kve_report_class;
+typedef enum kve_report_class { KVE_C_NONE, KVE_C_FREE, KVE_C_PREFILL, KVE_C_SECOND, KVE_C_FUTURE } kve_report_class;
 
 typedef struct kve_report_policy {
     const char *name, *info;
     kve_report_class class;
-    bool mixed; /* records of this policy disagree about the class; the strongest counts */
+    const char *shared; /* over what it shares a budget, as its records say; NULL: every head has the same */
+    bool mixed;         /* records of this policy disagree about the class; the strongest counts */
 } kve_report_policy;
 
 typedef struct kve_report_scope {
@@ -87,6 +94,7 @@ typedef struct kve_report_scope {
     bool pooled;                      /* a suite of subjects: every sample weighs alike, not every task */
     double prefill_rate, decode_rate; /* tokens/s; NaN: unknown */
     bool single_forks; /* every batch of this scope had one fork: decode_rate of a cell means something */
+    bool has_heads;    /* a suite: some row says what each head lost */
 } kve_report_scope;
 
 typedef struct kve_report {
@@ -95,15 +103,18 @@ typedef struct kve_report {
     const char *limit; /* the run's --samples, where that cut its tasks short; NULL: it did not, or is not known */
     kve_report_row *rows;
     size_t n_rows, n_superseded, n_repeated; /* earlier attempts; the same attempt twice */
-    kve_report_policy *policies; /* full, attention-free, prefill-attention, future-attention; then by name */
+    kve_report_policy *policies;             /* in the order of their classes; then by name */
     size_t n_policies;
     int64_t *budgets; /* slot 0 is "no budget" (KVE_NO_INT); then ascending */
     size_t n_slots;
     kve_report_scope *scopes; /* the tasks, in the order of their suites, then the suites */
     size_t n_tasks, n_scopes;
-    kve_report_cell *cells; /* [n_scopes][n_policies][n_slots] */
-    int i_full;             /* the policy "full", or KVE_REPORT_NONE */
-    int *best_free;         /* [n_scopes][n_slots][KVE_N_DIFF_MEASURES]: best attention-free policy of the suite */
+    kve_report_cell *cells;   /* [n_scopes][n_policies][n_slots] */
+    int i_full;               /* the policy "full", or KVE_REPORT_NONE */
+    int *best_free;           /* [n_scopes][n_slots][KVE_N_DIFF_MEASURES]: best attention-free policy of the suite */
+    int32_t layers, kv_heads; /* the model's, by the manifest; 0: not known */
+    bool any_heads;           /* some record has reward_heads, whatever they are */
+    size_t n_odd_heads, odd_line, odd_count; /* rows whose reward_heads do not fit; the first of them, its values */
 } kve_report;
 
 /* Reads dir/records.jsonl: of each (task, sample, policy, budget) the last attempt. Zero-initialise *r; free it after a
@@ -119,10 +130,17 @@ kve_status kve_report_find_rows(kve_report *r);
 
 kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_policy, size_t i_slot);
 
+/* Takes layers and kv_heads from the manifest's texts (NULL: absent), and forgets reward_heads that do not fit them. */
+void kve_report_heads_shape(kve_report *r, const char *layers, const char *kv_heads);
+/* Lost share of every head: mean [layers * kv_heads], by the rules of KVE_M_LOST. *n: samples; 0: not known, and mean
+ * is unset. */
+void kve_report_heads_mean(const kve_report *r, size_t i_suite, size_t i_policy, size_t i_slot, double *mean,
+                           size_t *n);
+
 /* Something has a budget here, and nothing lost a token to it: the value is the full cache's. */
 bool kve_report_uncompressed(const kve_report_cell *c);
 
-/* "†", "‡" or "". */
+/* The class, "†", "§", "‡" or "", and "¶" where a budget is shared unevenly. */
 const char *kve_report_mark(const kve_report_policy *p);
 
 /* The slot that stands for the policy in per-policy measures: most samples, then the least budget. */

@@ -9,6 +9,8 @@
 kve_status kve_report_csv(const kve_report *r, kve_str *out);
 /* One row per scope x policy x budget x baseline: paired differences. */
 kve_status kve_report_csv_differences(const kve_report *r, kve_str *out);
+/* One row per suite x policy x budget x layer x head: mean lost share. */
+kve_status kve_report_csv_heads(const kve_report *r, kve_str *out);
 
 /* A curve's looks, the same in plots, legends and tables. */
 typedef struct kve_report_style {
@@ -17,6 +19,11 @@ typedef struct kve_report_style {
     bool dashed;
 } kve_report_style;
 kve_report_style kve_report_style_of(const kve_report *r, size_t i_policy);
+/* Its swatch, name and mark. */
+void kve_report_policy_html(const kve_report *r, size_t i_policy, kve_tw *w);
+
+/* The grids of lost attention by layer and head of a suite; nothing where no row has them. */
+kve_status kve_report_heads_html(const kve_report *r, size_t i_suite, kve_arena *arena, kve_tw *w);
 
 typedef struct kve_plot {
     size_t i_scope;

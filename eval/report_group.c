@@ -31,7 +31,12 @@ kve_report_cell *kve_report_at(const kve_report *r, size_t i_scope, size_t i_pol
 
 const char *kve_report_mark(const kve_report_policy *p)
 {
-    return p->class == KVE_C_PREFILL ? "\xe2\x80\xa0" : p->class == KVE_C_FUTURE ? "\xe2\x80\xa1" : "";
+    static const char *const marks[][2] = {[KVE_C_NONE] = {"", "\xc2\xb6"},
+                                           [KVE_C_FREE] = {"", "\xc2\xb6"},
+                                           [KVE_C_PREFILL] = {"\xe2\x80\xa0", "\xe2\x80\xa0\xc2\xb6"},
+                                           [KVE_C_SECOND] = {"\xc2\xa7", "\xc2\xa7\xc2\xb6"},
+                                           [KVE_C_FUTURE] = {"\xe2\x80\xa1", "\xe2\x80\xa1\xc2\xb6"}};
+    return marks[p->class][p->shared != NULL];
 }
 
 bool kve_report_uncompressed(const kve_report_cell *c)
@@ -56,14 +61,15 @@ static void see_kept(kve_report_cell *c, const kve_report_row *row, int64_t budg
         return;
     c->kept_min = c->kept_min == KVE_NO_INT || row->kept_min < c->kept_min ? row->kept_min : c->kept_min;
     c->kept_max = row->kept_max > c->kept_max ? row->kept_max : c->kept_max; /* unknown is the least */
-    c->uneven = c->uneven || row->kept_min != row->kept_max;
+    c->uneven = c->uneven || (row->kept_min != row->kept_max && !row->shared);
     if (budget != KVE_NO_INT) {
         bool fits = row->n_context != KVE_NO_INT && row->n_context <= budget;
-        c->short_prompts = c->short_prompts || fits;
+        bool later = row->n_evictions > 0; /* while decoding */
+        c->short_prompts = c->short_prompts || (fits && !later);
         c->n_measured += row->n_context != KVE_NO_INT;
-        c->n_compressed += row->kept_min < row->n_context; /* unknown is the least */
-        c->below = c->below || row->kept_min < (fits ? row->n_context : budget);
-        c->above = c->above || row->kept_max > budget;
+        c->n_compressed += row->kept_min < row->n_context || later; /* unknown is the least */
+        c->below = c->below || (!row->shared && row->kept_min < (fits ? row->n_context : budget));
+        c->above = c->above || (!row->shared && row->kept_max > budget);
     }
 }
 

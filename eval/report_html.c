@@ -39,6 +39,12 @@ static const char g_style[] =
     ".many figure{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 8px 2px}\n"
     ".many figcaption{font-size:12.5px;font-weight:500;overflow-wrap:anywhere}\n"
     "figure svg{display:block;width:100%;height:auto}\n"
+    ".heads{display:flex;flex-wrap:wrap;gap:14px 22px;background:var(--card);border:1px solid var(--line);"
+    "border-radius:8px;padding:12px 16px;margin:0 0 10px}\n"
+    ".heads figcaption{font-weight:500;font-size:12.5px}.heads figcaption small{display:block;color:var(--soft)}.heads "
+    "sup{line-height:0}\n"
+    ".heads figure>svg{width:auto}.heads text{font-size:9px;fill:var(--soft)}\n"
+    "figure svg.swatch{display:inline;width:36px}.scale{vertical-align:-2px}\n"
     ".scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:8px}\n"
     "table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:5px 11px;text-align:right;border-bottom:1px solid #eceff2;white-space:nowrap}\n"
@@ -73,11 +79,11 @@ static void swatch(const kve_report *r, size_t p, kve_tw *w)
     kve_tw_puts(w, "</svg>");
 }
 
-static void policy_name(const kve_report *r, size_t p, kve_tw *w)
+void kve_report_policy_html(const kve_report *r, size_t i_policy, kve_tw *w)
 {
-    const char *mark = kve_report_mark(&r->policies[p]);
-    swatch(r, p, w);
-    kve_tw_html(w, r->policies[p].name);
+    const char *mark = kve_report_mark(&r->policies[i_policy]);
+    swatch(r, i_policy, w);
+    kve_tw_html(w, r->policies[i_policy].name);
     if (*mark)
         kve_tw_printf(w, "&#8201;<sup>%s</sup>", mark);
 }
@@ -87,7 +93,7 @@ static void legend(const kve_report *r, kve_tw *w)
     kve_tw_puts(w, "<div class='card'><ul class='legend'>\n");
     for (size_t p = 0; p < r->n_policies; p++) {
         kve_tw_puts(w, "<li>");
-        policy_name(r, p, w);
+        kve_report_policy_html(r, p, w);
         kve_tw_puts(w, " <small>");
         kve_tw_html(w, r->policies[p].info ? r->policies[p].info : "unknown");
         kve_tw_puts(w, "</small></li>\n");
@@ -155,7 +161,7 @@ static void table_html(const kve_report *r, const kve_table *t, kve_tw *w)
         if (t->row_policy[row] == KVE_REPORT_NONE)
             kve_tw_html(w, kve_table_at(t, row, 0)->text);
         else
-            policy_name(r, (size_t)t->row_policy[row], w);
+            kve_report_policy_html(r, (size_t)t->row_policy[row], w);
         kve_tw_puts(w, "</td>");
         for (size_t col = 1; col < t->n_cols; col++)
             if (!kve_table_at(t, row, col)->repeats)
@@ -281,6 +287,7 @@ static kve_status suite_section(const kve_report *r, size_t s, const kve_plot *p
         KVE_TRY(measure_section(r, s, (kve_measure)m, arena, w));
     figures(r, s, plots, n, true, KVE_M_LOST, w);
     KVE_TRY(measure_section(r, s, KVE_M_LOST, arena, w));
+    KVE_TRY(kve_report_heads_html(r, s, arena, w));
     KVE_TRY(measure_section(r, s, KVE_M_NORM, arena, w));
     KVE_TRY(kve_table_sums(r, s, arena, &t));
     table_html(r, &t, w);
@@ -319,12 +326,13 @@ static kve_status page(const kve_report *r, const kve_provenance *provenance, co
         kve_tw_puts(w, "</li>\n");
     }
     kve_tw_puts(w,
-                "<li>In plots, policies that read attention are dashed, upper bounds are grey, the full cache is the "
+                "<li>In plots, policies that read attention or read twice are dashed, upper bounds are grey, the full "
+                "cache is the "
                 "level line, and bars are the intervals; curves stand a hair apart so that the bars do not hide each "
                 "other. Point at a curve to see its name.</li>\n"
                 "<li>Bold blue: the best policy at that budget, upper bounds left aside.</li>\n</ul>\n</section>\n"
-                "<footer>Made by kveval report from records.jsonl; the numbers are in summary.csv and "
-                "differences.csv beside this page.</footer>\n</main>\n</body>\n</html>\n");
+                "<footer>Made by kveval report from records.jsonl; the numbers are in summary.csv, "
+                "differences.csv and reward_heads.csv beside this page.</footer>\n</main>\n</body>\n</html>\n");
     return w->status;
 }
 

@@ -108,6 +108,8 @@ static void fill_integers(const kve_record *rec, kve_report_row *row)
     row->timing[KVE_T_RANK] = rec->rank_us;
     row->timing[KVE_T_COMPACT] = rec->compact_us;
     row->kv_bytes = rec->kv_bytes;
+    row->prefill_flops = rec->prefill_flops;
+    row->score_flops = rec->score_flops;
     row->n_context = rec->n_context;
     row->kept_min = rec->kept_min;
     row->kept_max = rec->kept_max;
@@ -115,6 +117,21 @@ static void fill_integers(const kve_record *rec, kve_report_row *row)
     row->decode_forks = rec->decode_forks;
     row->n_generated = rec->n_generated;
     row->attempt = rec->attempt;
+    row->evict_every = rec->evict_every;
+    row->n_evictions = rec->n_evictions;
+}
+
+/* As large as a part of the file's own text: they are kept whole. */
+static kve_status fill_heads(loader *ld, const kve_record *rec, kve_report_row *row)
+{
+    double *copy = NULL;
+    if (!row->ok || !rec->reward_heads)
+        return KVE_OK;
+    KVE_TRY(kve_arena_alloc(ld->texts.arena, rec->n_reward_heads, sizeof *copy, &copy));
+    memcpy(copy, rec->reward_heads, rec->n_reward_heads * sizeof *copy);
+    row->heads = copy;
+    row->n_heads = rec->n_reward_heads;
+    return KVE_OK;
 }
 
 static kve_status fill_row(loader *ld, const kve_record *rec, const char *name, kve_report_row *row)
@@ -129,12 +146,15 @@ static kve_status fill_row(loader *ld, const kve_record *rec, const char *name, 
     row->ok = strcmp(rec->status, "ok") == 0;
     fill_measures(rec, row);
     fill_integers(rec, row);
+    KVE_TRY(fill_heads(ld, rec, row));
     KVE_TRY(intern(in, rec->task, &task));
     KVE_TRY(intern(in, rec->policy, &policy));
     KVE_TRY(intern(in, rec->sample_id, &row->sample));
     KVE_TRY(intern(in, rec->reason, &row->reason));
     KVE_TRY(intern(in, rec->metric, &row->metric));
     KVE_TRY(intern(in, rec->info, &row->info));
+    if (rec->allocation && strcmp(rec->allocation, "uniform") != 0)
+        KVE_TRY(intern(in, rec->allocation, &row->shared));
     KVE_TRY(intern(in, rec->note, &row->note));
     KVE_TRY(intern(in, rec->prompt_sha256, &row->prompt));
     KVE_TRY(intern(in, rec->task_version, &row->version));

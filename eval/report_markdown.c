@@ -152,8 +152,9 @@ static kve_status print_brief(const kve_report *r, kve_arena *arena, kve_tw *w)
     }
     KVE_TRY(kve_table_failures(r, arena, &t));
     KVE_TRY(kve_table_markdown(&t, "##", arena, w));
-    kve_tw_puts(w, "\xe2\x80\xa0 sees the prefill's attention; \xe2\x80\xa1 an upper bound that sees the future. "
-                   "All tables: kveval report DIR\n");
+    kve_tw_puts(w,
+                "\xe2\x80\xa0 sees the prefill's attention; \xc2\xa7 reads the context twice; \xc2\xb6 shares its "
+                "budget unevenly; \xe2\x80\xa1 an upper bound that sees the future. All tables: kveval report DIR\n");
     return w->status;
 }
 

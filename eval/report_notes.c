@@ -8,6 +8,8 @@ const char *const kve_report_legend[] = {
     "\xe2\x80\xa0 reads the attention of the prefill (a fused attention kernel does not give it away for free); "
     "policies "
     "without a mark are attention-free.",
+    "\xc2\xa7 reads the context a second time before it evicts: about another prefill, or two.",
+    "\xc2\xb6 shares its budget unevenly over layers or heads: compare it with policies that do likewise.",
     "\xe2\x80\xa1 reads the attention of tokens that are yet to come: an upper bound, not a policy that can be "
     "deployed.",
     "full is the whole cache: no budget applies, so one value stands for every column.",
@@ -127,15 +129,44 @@ static kve_status note_counts(const kve_report *r, kve_arena *arena, kve_report_
     return KVE_OK;
 }
 
+/* Full rows evict nothing, whatever the run did. */
+static kve_status note_evictions(const kve_report *r, kve_arena *arena, kve_report_notes *notes)
+{
+    const kve_report_row *first = NULL;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const kve_report_row *row = &r->rows[i];
+        if (row->i_slot == 0)
+            continue;
+        first = first ? first : row;
+        if (row->evict_every == first->evict_every)
+            continue;
+        ADD(notes, arena, KVE_NOTE_UNLIKE,
+            "cells differ in how they evict while decoding (evict_every, lines %zu and %zu of records.jsonl)",
+            first->line, row->line);
+        return KVE_OK;
+    }
+    if (first && first->evict_every != KVE_NO_INT)
+        ADD(notes, arena, KVE_NOTE_FACT,
+            "evict_every %lld: while decoding, caches were cut to their budgets again after every %lld more tokens",
+            (long long)first->evict_every, (long long)first->evict_every);
+    return KVE_OK;
+}
+
 kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_report_notes *out)
 {
     *out = (kve_report_notes){0};
     KVE_TRY(note_counts(r, arena, out));
     KVE_TRY(check_prompts(r, arena, out));
+    KVE_TRY(note_evictions(r, arena, out));
+    KVE_TRY(kve_report_heads_notes(r, arena, out));
     if (r->limit)
         ADD(out, arena, KVE_NOTE_WARNING,
             "PARTIAL: the run was limited to %s samples of each task (--samples, --limit)", r->limit);
     for (size_t p = 0; p < r->n_policies; p++) {
+        if (r->policies[p].shared)
+            ADD(out, arena, KVE_NOTE_FACT,
+                "%s shares its budget over %s: the budget is the mean over layers and KV heads, the total the same",
+                r->policies[p].name, r->policies[p].shared);
         if (r->policies[p].mixed)
             ADD(out, arena, KVE_NOTE_WARNING, "%s: its records disagree about what it may see; '%s' is shown",
                 r->policies[p].name, r->policies[p].info);

@@ -46,7 +46,8 @@ static int by_budget(const void *pa, const void *pb)
 
 static kve_report_class class_of(const char *info)
 {
-    static const char *const names[] = {"none", "attention-free", "prefill-attention", "future-attention"};
+    static const char *const names[] = {"none", "attention-free", "prefill-attention", "second-pass",
+                                        "future-attention"};
     for (size_t i = 0; info && i < sizeof names / sizeof *names; i++)
         if (strcmp(info, names[i]) == 0)
             return (kve_report_class)i;
@@ -66,6 +67,8 @@ static kve_status order_policies(kve_report_raw *raw)
     for (size_t i = 0; i < r->n_rows; i++) {
         kve_report_policy *p = &s[r->rows[i].i_policy].policy;
         const char *info = r->rows[i].info;
+        if (r->rows[i].shared)
+            p->shared = r->rows[i].shared;
         if (!info)
             continue;
         p->mixed = p->mixed || (p->info && p->info != info);

@@ -28,11 +28,12 @@ kve_report_style kve_report_style_of(const kve_report *r, size_t i_policy)
     if (p->class == KVE_C_NONE)
         return (kve_report_style){.color = "#1b1f24", .point = -1};
     for (size_t k = 0; k < i_policy; k++)
-        i += r->policies[k].class == p->class || (r->policies[k].class == KVE_C_FREE && p->class == KVE_C_PREFILL);
+        i += r->policies[k].class == p->class ||
+             (r->policies[k].class < p->class && p->class < KVE_C_FUTURE && r->policies[k].class != KVE_C_NONE);
     if (p->class == KVE_C_FUTURE)
         return (kve_report_style){.color = i % 2 ? "#b4b9bf" : "#8a9099", .point = (int)(4 - i % 2)};
     return (kve_report_style){
-        .color = g_colors[i % N_COLORS], .point = (int)(i % N_POINTS), .dashed = p->class == KVE_C_PREFILL};
+        .color = g_colors[i % N_COLORS], .point = (int)(i % N_POINTS), .dashed = p->class != KVE_C_FREE};
 }
 
 /* --- the script ------------------------------------------------------------------------------------------------- */

@@ -140,7 +140,7 @@ static kve_status value_row(const grid *g, size_t p, bool budgeted, kve_arena *a
     return count_cell(arena, low, high, kve_table_at(t, row, 1));
 }
 
-/* The best of each column among attention-free and prefill-attention policies; ties are all marked. */
+/* The best of each column, the full cache and upper bounds aside; ties are all marked. */
 static void mark_best(const grid *g, kve_table *t)
 {
     for (size_t col = 0; col < g->n_slots; col++) {
@@ -150,7 +150,7 @@ static void mark_best(const grid *g, kve_table *t)
                 const kve_report_policy *p = &g->r->policies[t->row_policy[row]];
                 const kve_report_cell *c = grid_cell(g, (size_t)t->row_policy[row], col);
                 const kve_report_stat *stat = &c->stat[g->m];
-                if (stat->n == 0 || kve_report_uncompressed(c) || (p->class != KVE_C_FREE && p->class != KVE_C_PREFILL))
+                if (stat->n == 0 || kve_report_uncompressed(c) || p->class == KVE_C_NONE || p->class == KVE_C_FUTURE)
                     continue;
                 bool better = kve_measures[g->m].lower_better ? stat->mean < best : stat->mean > best;
                 if (pass == 0 && (isnan(best) || better))

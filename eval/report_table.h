@@ -59,6 +59,8 @@ typedef struct kve_report_notes {
 kve_status kve_report_notes_run(const kve_report *r, kve_arena *arena, kve_report_notes *out);
 kve_status kve_report_notes_suite(const kve_report *r, size_t i_suite, kve_arena *arena, kve_report_notes *out);
 kve_status kve_report_note_add(kve_report_notes *notes, kve_arena *arena, kve_note_kind kind, const char *text);
+/* Why grids of layers and heads are missing, or lack records. */
+kve_status kve_report_heads_notes(const kve_report *r, kve_arena *arena, kve_report_notes *notes);
 /* What stands in front of a note: "Warning:", "UNLIKE PROTOCOLS (--mix):"; NULL: nothing. */
 const char *kve_note_word(kve_note_kind kind);
 /* KVE_ERR_USAGE with all notes about unlike protocols, KVE_OK if there is none. `what`: the folders, for the message.

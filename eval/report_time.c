@@ -50,6 +50,22 @@ static cursor open_cell(const kve_report *r, size_t s, size_t p, size_t b)
     return (cursor){.r = r, .task = scope->first_task, .end = scope->first_task + scope->n_tasks, .p = p, .b = b};
 }
 
+static void count_flops(cursor c, kve_report_cell *cell)
+{
+    const kve_report_row *row;
+    double flops = 0, prefill = 0;
+    size_t n = 0;
+    while ((row = next_ok(&c))) {
+        if (isnan(row->score_flops) || isnan(row->prefill_flops))
+            continue;
+        flops += row->score_flops;
+        prefill += row->prefill_flops;
+        n++;
+    }
+    cell->score_flops = n ? flops / (double)n : NAN;
+    cell->flops_share = n && prefill > 0 ? flops / prefill : NAN;
+}
+
 static void time_cell(const kve_report *r, size_t s, size_t p, size_t b, double *space)
 {
     kve_report_cell *cell = kve_report_at(r, s, p, b);
@@ -70,6 +86,7 @@ static void time_cell(const kve_report *r, size_t s, size_t p, size_t b, double 
             space[n++] = (double)row->kv_bytes;
     }
     cell->kv_bytes = n ? kve_mean(space, n) : NAN;
+    count_flops(open_cell(r, s, p, b), cell);
     cell->decode_rate = per_second(&decode);
 }
 

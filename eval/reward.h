@@ -15,14 +15,14 @@ typedef struct kve_head_reward {
     int32_t n;
 } kve_head_reward;
 
-/* lost[r] for budgets[r] (each >= 1; at or above n the loss is exactly 0), and *sum over b = 1 .. n - 1.
+/* lost[r] for budgets[r] (0: all of it; at or above n the loss is exactly 0), and *sum over b = 1 .. n - 1.
  * A head whose importance sums to 0 has lost nothing. NaN in the importance gives NaN. Sums in double, from the last
  * rank backwards. */
 void kve_reward_head(const kve_head_reward *h, const int32_t *budgets, size_t n_budgets, double *lost, double *sum);
 
-/* [heads]: the same two for all heads, given [heads][n] arrays: lost [n_budgets][heads], sums [heads]. Without budgets
- * (n_budgets 0; budgets and lost may be NULL) the sums alone. */
-void kve_reward_all(const float *importance, const int32_t *order, size_t n_heads, int32_t n, const int32_t *budgets,
+/* The same two for all heads, given [heads][n] arrays: lost [n_budgets][heads] at lengths [n_budgets][heads], sums
+ * [heads]. Without budgets (n_budgets 0; lengths and lost may be NULL) the sums alone. */
+void kve_reward_all(const float *importance, const int32_t *order, size_t n_heads, int32_t n, const int32_t *lengths,
                     size_t n_budgets, double *lost, double *sums);
 
 #endif

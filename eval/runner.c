@@ -60,19 +60,23 @@ static size_t missing_cells(loop *l, const char *task, const char *id, const cha
     return n;
 }
 
-static kve_status store_records(loop *l, size_t n, kve_status st)
+static kve_status store_records(loop *l, size_t n)
 {
+    int64_t n_ok = 0;
     for (size_t i = 0; i < n; i++) {
         const kve_record *r = &l->records[i];
         l->records[i].attempt = l->attempts[i];
-        if (st == KVE_OK && l->cells[i].policy == l->grid[0].policy && l->cells[i].budget == l->grid[0].budget &&
-            r->metric && strcmp(r->metric, "nll") == 0 && r->n_scored > 0) {
+        bool ok = strcmp(r->status, "ok") == 0;
+        n_ok += ok;
+        if (ok && l->cells[i].policy == l->grid[0].policy && l->cells[i].budget == l->grid[0].budget && r->metric &&
+            strcmp(r->metric, "nll") == 0 && r->n_scored > 0) {
             l->nll += r->nll_sum;
             l->n_scored += r->n_scored;
         }
     }
     KVE_TRY(kve_store_append(l->run->store, l->records, n));
-    *(st == KVE_OK ? &l->counts->ok : &l->counts->failed) += (int64_t)n;
+    l->counts->ok += n_ok;
+    l->counts->failed += (int64_t)n - n_ok;
     return KVE_OK;
 }
 
@@ -109,7 +113,7 @@ static kve_status run_sample(loop *l, const kve_sample *s)
         }
     }
     kve_status logged = st == KVE_OK && l->run->log ? kve_sample_log_write(l->run->log, s) : KVE_OK;
-    st = logged == KVE_OK ? store_records(l, n, st) : logged;
+    st = logged == KVE_OK ? store_records(l, n) : logged;
     kve_str_free(&reason);
     kve_arena_free(&arena);
     return st;
@@ -131,7 +135,7 @@ static kve_status run_unmade(loop *l, const kve_dataset *d, size_t i)
         l->records[c].status = "failed";
         l->records[c].reason = reason;
     }
-    kve_status st = n ? store_records(l, n, KVE_ERR_FILE) : KVE_OK;
+    kve_status st = n ? store_records(l, n) : KVE_OK;
     free(reason);
     return st;
 }

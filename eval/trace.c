@@ -10,7 +10,12 @@
 
 /* --- Writing */
 
-enum { N_META = 6, MAX_TENSORS = 6 };
+enum { N_META = 6, PLAIN_TENSORS = 5, MAX_TENSORS = 8 };
+
+static kve_st_tensor tensor2(const char *name, int64_t a, int64_t b)
+{
+    return (kve_st_tensor){.name = name, .dtype = KVE_ST_F32, .n_dims = 2, .dims = {a, b}, .count = a * b};
+}
 
 static kve_st_tensor tensor4(const char *name, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -44,21 +49,24 @@ static kve_status write_rows(kve_st_writer *w, const kve_model *m, const void *r
     return st;
 }
 
-/* The window's queries: rows [L][W][Hq][D], as the context holds them. */
+/* The queries of all tokens, and the tables. */
 static kve_status write_queries(kve_st_writer *w, const kve_observation *seen)
 {
     const kve_shape *s = &seen->m->cfg.shape;
-    size_t bytes = (size_t)seen->ctx->W * (size_t)s->Hq * (size_t)s->D * sizeof(float);
+    size_t row = (size_t)s->Hq * (size_t)s->D, bytes = (size_t)seen->ctx->n * row * sizeof(float);
+    size_t table = (size_t)(seen->ctx->n + KVE_FUTURE_POSITIONS) * (size_t)s->R / 2 * sizeof(float);
     float *host = NULL;
     kve_status st = kve_alloc(bytes, 1, &host);
     for (int32_t i = 0; i < s->L && st == KVE_OK; i++) {
-        const unsigned char *from = (const unsigned char *)seen->ctx->q_window + (size_t)i * bytes;
-        st = seen->m->be->vt->read(seen->m->be, host, from, bytes);
+        st =
+            seen->m->be->vt->read(seen->m->be, host, seen->ctx->q + (size_t)i * (size_t)seen->ctx->kv.cap * row, bytes);
         if (st == KVE_OK)
             st = kve_st_write(w, host, bytes);
     }
     free(host);
-    return st;
+    if (st == KVE_OK)
+        st = kve_st_write(w, seen->cos, table);
+    return st == KVE_OK ? kve_st_write(w, seen->sin, table) : st;
 }
 
 static kve_status write_positions(kve_st_writer *w, int32_t n)
@@ -93,7 +101,9 @@ kve_status kve_trace_write(const char *path, const kve_trace_source *source, con
         {.name = "positions", .dtype = KVE_ST_I32, .n_dims = 1, .dims = {n}, .count = n},
         {.name = "tokens", .dtype = KVE_ST_I32, .n_dims = 1, .dims = {n}, .count = n},
         {.name = "importance", .dtype = KVE_ST_F32, .n_dims = 3, .dims = {s->L, s->Hkv, n}, .count = s->L * s->Hkv * n},
-        tensor4("queries", s->L, seen->ctx->W, s->Hq, s->D)};
+        tensor4("queries", s->L, n, s->Hq, s->D),
+        tensor2("cos", n + KVE_FUTURE_POSITIONS, s->R / 2),
+        tensor2("sin", n + KVE_FUTURE_POSITIONS, s->R / 2)};
     const kve_st_meta meta[N_META] = {{"sample", seen->name},
                                       {"prompt_sha256", seen->prompt_sha256},
                                       {"n_future", n_future},
@@ -102,7 +112,7 @@ kve_status kve_trace_write(const char *path, const kve_trace_source *source, con
                                       {"dtype", seen->m->dtype == KVE_BF16 ? "bf16" : "f32"}};
     snprintf(n_future, sizeof n_future, "%d", seen->n_future);
     KVE_TRY(kve_make_parents(path));
-    KVE_TRY(kve_st_create(path, tensors, source->queries ? MAX_TENSORS : MAX_TENSORS - 1, meta, N_META, &w));
+    KVE_TRY(kve_st_create(path, tensors, source->queries ? MAX_TENSORS : PLAIN_TENSORS, meta, N_META, &w));
     kve_status st = write_tensors(w, source, seen);
     if (st == KVE_OK)
         return kve_st_finish(w);
@@ -202,6 +212,21 @@ static kve_status read_importance(kve_trace *t)
     return t->model.be->vt->write(t->model.be, t->importance, f->data, f->bytes);
 }
 
+static kve_status read_table(kve_trace *t, const char *name, float **out)
+{
+    kve_shape *s = &t->model.cfg.shape;
+    const int64_t dims[2] = {t->ctx.n + KVE_FUTURE_POSITIONS, s->R / 2};
+    const kve_st_tensor *f = NULL;
+    KVE_TRY(find_f32(t, name, dims, 2, &f));
+    if (f->dims[1] > s->D / 2)
+        return kve_fail(KVE_ERR_FILE, "%s: '%s' turns %lld dimensions; a head has %d", t->file.name, name,
+                        (long long)(2 * f->dims[1]), s->D);
+    s->R = 2 * (int32_t)f->dims[1];
+    KVE_TRY(kve_alloc((size_t)f->count, sizeof **out, out));
+    memcpy(*out, f->data, f->bytes);
+    return KVE_OK;
+}
+
 static kve_status read_trace(kve_trace *t, const char *path)
 {
     const kve_st_tensor *keys = NULL, *values = NULL, *queries = NULL;
@@ -215,6 +240,14 @@ static kve_status read_trace(kve_trace *t, const char *path)
     KVE_TRY(kve_context_alloc(&t->model, n, &t->ctx));
     t->ctx.n = n;
     t->ctx.W = W;
+    if (queries && queries->dims[1] == n) {
+        KVE_TRY(kve_context_queries(&t->model, &t->ctx));
+        KVE_TRY(upload(t, t->ctx.q, queries, n, n));
+    }
+    if (kve_st_find(&t->file, "cos")) {
+        KVE_TRY(read_table(t, "cos", &t->cos));
+        KVE_TRY(read_table(t, "sin", &t->sin));
+    }
     KVE_TRY(upload(t, t->ctx.kv.k, keys, n, n));
     KVE_TRY(upload(t, t->ctx.kv.v, values, n, n));
     if (queries)
@@ -232,6 +265,8 @@ kve_status kve_trace_open(kve_backend *be, const char *path, kve_trace *out)
 
 void kve_trace_close(kve_trace *t)
 {
+    free(t->cos);
+    free(t->sin);
     t->model.be->vt->free(t->model.be, t->importance);
     kve_context_free(&t->model, &t->ctx);
     kve_safetensors_close(&t->file);

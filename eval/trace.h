@@ -7,7 +7,8 @@
  *   tokens        I32 [n]             token ids
  *   importance    F32 [L][Hkv][n]     I of the KVP paper (arXiv 2602.10238): attention of the n_future tokens of the
  *                                     full cache's answer, summed over them, the maximum over a group's query heads
- *   queries       F32 [L][W][Hq][D]   after RoPE, of the last W = min(n, 64) tokens; only where asked for
+ *   queries       F32 [L][n][Hq][D]   after RoPE; only where asked for, as are
+ *   cos, sin      F32 [n + 512][R/2]  RoPE's tables, on which the keys and queries were turned
  * Metadata: sample, prompt_sha256, n_future, model, model_sha256, dtype. */
 #ifndef KVE_EVAL_TRACE_H
 #define KVE_EVAL_TRACE_H
@@ -27,8 +28,9 @@ kve_status kve_trace_write(const char *path, const kve_trace_source *source, con
 typedef struct kve_trace {
     kve_model model;
     kve_context ctx;
-    float *importance; /* device [L][Hkv][n], or NULL: the file has none */
-    bool has_queries;
+    float *importance;       /* device [L][Hkv][n], or NULL: the file has none */
+    bool has_queries;        /* of the last tokens at least */
+    float *cos, *sin;        /* host, or NULL: the file has none */
     const char *sample_name; /* metadata `sample`, or "trace" */
     kve_safetensors file;
 } kve_trace;

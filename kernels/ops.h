@@ -22,10 +22,14 @@ static inline size_t kve_dtype_bytes(kve_dtype t)
 typedef struct kve_weight kve_weight;
 
 /* Keys and values of all layers: element (i_layer, h, j, d) of either is at
- * ((i_layer * Hkv + h) * cap + j) * D + d, in the cache dtype. Keys carry RoPE. */
+ * ((i_layer * Hkv + h) * cap + j) * D + d, in the cache dtype. Keys carry RoPE.
+ *
+ * A ragged cache (every layer and head has a length of its own) says in `first` at which row each of them begins:
+ * element (first[i_layer * Hkv + h] + j) * D + d. Only a fork's prefix and the target of a gather may be ragged. */
 typedef struct kve_kv {
-    void *k, *v; /* [L][Hkv][cap][D] */
-    int32_t cap; /* rows per layer and head */
+    void *k, *v;          /* [L][Hkv][cap][D] */
+    int32_t cap;          /* rows per layer and head; ragged: of the longest */
+    const int64_t *first; /* [L][Hkv], or NULL: not ragged */
 } kve_kv;
 
 /* One continuation of a (possibly evicted) context: attention sees the first prefix_len[i_layer][h] rows of the
@@ -172,7 +176,8 @@ typedef struct kve_pool_group_params {
 } kve_pool_group_params;
 
 /* I of the KVP paper: out[h][j] = sum over f future tokens of max over the group of softmax_j(q.k * scale), where
- * future token i sees all n context rows and future rows 0 .. i (its own included). fp32, fixed order. */
+ * future token i sees all n context rows and future rows 0 .. i (its own included). fp32, fixed order. With `maximum`
+ * the largest instead of the sum (KVzip's importance of a replay). */
 typedef struct kve_future_importance_params {
     const float *q; /* [f][Hq][D] for this layer */
     kve_kv ctx;     /* n rows */
@@ -181,6 +186,7 @@ typedef struct kve_future_importance_params {
     float scale;
     int32_t n, f, Hq, Hkv, D, i_layer;
     kve_dtype kv_dtype;
+    bool maximum;
 } kve_future_importance_params;
 
 /* Row statistics of the cached keys/values, one op with a mode each. out[h][j], larger = keep. */
@@ -235,10 +241,11 @@ typedef struct kve_rank_params {
 } kve_rank_params;
 
 /* Compaction out of place, of layers i_layer .. i_layer + n_layers - 1 in one call: row r of (layer, head) in `to` is
- * row order[layer - i_layer][h][r] of `from`, for r < count. */
+ * row order[layer - i_layer][h][r] of `from`, for r < count (and r < counts[..][h], where there are counts). */
 typedef struct kve_gather_params {
     kve_kv from, to;
-    const int32_t *order; /* [n_layers][Hkv][order_stride], each in [0, from.cap) */
+    const int32_t *order;  /* [n_layers][Hkv][order_stride], each in [0, from.cap) */
+    const int32_t *counts; /* [n_layers][Hkv], none above count; or NULL */
     int32_t count, order_stride, Hkv, D, i_layer, n_layers;
     kve_dtype kv_dtype;
 } kve_gather_params;

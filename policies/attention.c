@@ -1,9 +1,8 @@
 /* Policies that look at attention: snapkv (kvpress SnapKVPress: window 64, pooling 5, group mean), tova (TOVAPress: the
  * last query, mean over all query heads), and oracle (future importance itself: an upper bound, KVP paper section on
  * the reward). */
+#include "policies/attention.h"
 #include "policies/policy.h"
-
-enum { SNAPKV_WINDOW = 64, SNAPKV_POOL = 5 };
 
 /* Mean attention of the last `window` queries, then pooling and the group mean. */
 static kve_status window_score(const kve_policy_view *v, int32_t window, kve_pool_group_params pool, float *scores)
@@ -34,8 +33,8 @@ static kve_status window_score(const kve_policy_view *v, int32_t window, kve_poo
 static kve_status score_snapkv(const kve_policy *p, const kve_policy_view *v, float *scores)
 {
     (void)p;
-    int32_t W = v->W < SNAPKV_WINDOW ? v->W : SNAPKV_WINDOW;
-    return window_score(v, W, (kve_pool_group_params){.n_valid = v->n - W, .width = SNAPKV_POOL}, scores);
+    int32_t W = v->W < KVE_SNAPKV_WINDOW ? v->W : KVE_SNAPKV_WINDOW;
+    return window_score(v, W, (kve_pool_group_params){.n_valid = v->n - W, .width = KVE_SNAPKV_POOL}, scores);
 }
 
 static kve_status score_tova(const kve_policy *p, const kve_policy_view *v, float *scores)
@@ -53,7 +52,7 @@ static kve_status score_oracle(const kve_policy *p, const kve_policy_view *v, fl
 const kve_policy kve_policy_snapkv = {.name = "snapkv",
                                       .summary = "mean attention of the last 64 queries, pooled",
                                       .needs = KVE_NEED_KEYS | KVE_NEED_WINDOW,
-                                      .own_recent = SNAPKV_WINDOW,
+                                      .own_recent = KVE_SNAPKV_WINDOW,
                                       .score = score_snapkv};
 const kve_policy kve_policy_tova = {.name = "tova",
                                     .summary = "attention of the last query, mean over heads",

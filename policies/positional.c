@@ -65,6 +65,9 @@ static kve_status score_streaming(const kve_policy *p, const kve_policy_view *v,
 
 const kve_policy kve_policy_full = {
     .name = "full", .summary = "keeps everything: the reference", .keeps_all = true, .score = score_full};
-const kve_policy kve_policy_random = {.name = "random", .summary = "uniform random scores", .score = score_random};
-const kve_policy kve_policy_streaming_llm = {
-    .name = "streaming_llm", .summary = "4 sinks, then the most recent tokens", .score = score_streaming};
+const kve_policy kve_policy_random = {
+    .name = "random", .summary = "uniform random scores", .while_decoding = true, .score = score_random};
+const kve_policy kve_policy_streaming_llm = {.name = "streaming_llm",
+                                             .summary = "4 sinks, then the most recent tokens",
+                                             .while_decoding = true,
+                                             .score = score_streaming};

@@ -5,8 +5,26 @@
 #include "host/base/text.h"
 
 static const kve_policy *const g_policies[] = {
-    &kve_policy_full,  &kve_policy_random, &kve_policy_streaming_llm, &kve_policy_knorm,  &kve_policy_keydiff,
-    &kve_policy_lagkv, &kve_policy_snapkv, &kve_policy_tova,          &kve_policy_oracle,
+    &kve_policy_full,
+    &kve_policy_random,
+    &kve_policy_streaming_llm,
+    &kve_policy_knorm,
+    &kve_policy_keydiff,
+    &kve_policy_lagkv,
+    &kve_policy_cur,
+    &kve_policy_leverage,
+    &kve_policy_snapkv,
+    &kve_policy_tova,
+    &kve_policy_h2o,
+    &kve_policy_finch,
+    &kve_policy_noncausal_attn,
+    &kve_policy_compactor,
+    &kve_policy_expected_attention,
+    &kve_policy_criticalkv,
+    &kve_policy_pyramidkv,
+    &kve_policy_adakv,
+    &kve_policy_kvzip,
+    &kve_policy_oracle,
 };
 
 size_t kve_policy_count(void)
@@ -25,7 +43,9 @@ const char *kve_policy_info(const kve_policy *p)
         return NULL;
     if (p->needs & KVE_NEED_FUTURE)
         return "future-attention";
-    if (p->needs & KVE_NEED_WINDOW)
+    if (p->needs & KVE_NEED_REPLAY)
+        return "second-pass";
+    if (p->needs & (KVE_NEED_WINDOW | KVE_NEED_QUERIES))
         return "prefill-attention";
     return p->keeps_all ? "none" : "attention-free";
 }
@@ -60,7 +80,19 @@ kve_status kve_policy_score(const kve_policy *p, const kve_policy_view *full_vie
         v.q_window = NULL;
         v.W = 0;
     }
+    if (!(p->needs & KVE_NEED_QUERIES))
+        v.q = NULL;
     if (!(p->needs & KVE_NEED_FUTURE))
         v.future = NULL;
+    if (!(p->needs & KVE_NEED_REPLAY))
+        v.replay = NULL;
+    if (!(p->needs & KVE_NEED_ROTATION))
+        v.cos = v.sin = NULL;
+    if (!(p->needs & KVE_NEED_OUTPUT))
+        v.output = NULL;
+    if (!(p->needs & KVE_NEED_QUESTION))
+        v.n_question = 0;
+    if (!p->by_budget)
+        v.budget = 0;
     return p->score(p, &v, scores);
 }

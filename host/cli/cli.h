@@ -49,21 +49,32 @@ typedef struct kve_open_options {
 kve_status kve_open_model(const kve_open_options *opt, kve_opened *out);
 void kve_close_model(kve_opened *o);
 
-/* The policy that `item` names: one of the table's, "rankings:DIR" or "kvp:FILE". Memory belongs to the arena; what it
- * puts on a backend goes with kve_close_policy, before the backend closes. */
-kve_status kve_open_policy(const char *item, kve_arena *arena, const kve_policy **out);
+/* The policy that `item` names: one of the table's or a wrapped one, "rankings:DIR", "kvp:FILE", or trained weights
+ * that come with the program for the model of this SHA-256 (NULL: not known). Memory belongs to the arena; what it puts
+ * on a backend goes with kve_close_policy, before the backend closes. */
+kve_status kve_open_policy(const char *item, const char *model_sha256, kve_arena *arena, const kve_policy **out);
 void kve_close_policy(const kve_policy *p); /* NULL is fine */
+/* Names of trained weights that come with the program; NULL after the last. *out stays NULL where none of that name is
+ * for the model. `name` must outlive the policy. */
+const char *kve_shipped_name(size_t i);
+const char *kve_shipped_summary(size_t i); /* of one that has a name */
+kve_status kve_open_shipped(const char *name, const char *model_sha256, kve_arena *arena, const kve_policy **out);
 /* KVE_ERR_FILE where one of the policies was made for another model than the opened one. */
 kve_status kve_policies_fit(const kve_policy *const *policies, size_t n, const kve_opened *o);
 /* DIR/policies.json: names and hashes of the kvp files that made results in DIR. KVE_ERR_USAGE where one of the
  * policies has the name of another file there. */
 kve_status kve_policies_pin(const kve_policy *const *policies, size_t n, const char *dir);
 
+/* KVE_ERR_USAGE where the policy looks at something that the trace has not (cmd_rank.c). */
+struct kve_trace;
+kve_status kve_trace_allows(const struct kve_trace *t, const kve_policy *p);
+
 kve_status kve_cmd_info(int argc, char **argv);
 kve_status kve_cmd_generate(int argc, char **argv);
 kve_status kve_cmd_logits(int argc, char **argv);
 kve_status kve_cmd_trace(int argc, char **argv);
 kve_status kve_cmd_rank(int argc, char **argv);
+kve_status kve_cmd_tokens(int argc, char **argv);
 kve_status kve_cmd_train(int argc, char **argv);
 kve_status kve_cmd_ls(int argc, char **argv);
 kve_status kve_cmd_report(int argc, char **argv);

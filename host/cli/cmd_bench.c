@@ -14,12 +14,23 @@
 
 enum { CHUNK = 512, SHORT = 512, SINK = 4, RECENT = 16, SEED = 42, SWEEP_BUDGETS = 6, RULER_LEAST = 512 };
 
+/* What the context of random tokens here cannot give. */
+enum { NOT_OF_A_CONTEXT = KVE_NEED_FUTURE | KVE_NEED_REPLAY | KVE_NEED_QUESTION };
+
+/* Of the sweep: those that evict of the first release, so that its figures stay comparable. */
+static const kve_policy *const g_swept[] = {&kve_policy_random,  &kve_policy_streaming_llm, &kve_policy_knorm,
+                                            &kve_policy_keydiff, &kve_policy_lagkv,         &kve_policy_snapkv,
+                                            &kve_policy_tova,    &kve_policy_oracle};
+enum { N_SWEPT = sizeof g_swept / sizeof *g_swept };
+
 typedef struct bench {
     const kve_model *m;
     kve_session *s;
     kve_context ctx;
     int32_t n, forks, steps;
-    int32_t *ids; /* [n] */
+    int32_t *ids;     /* [n] */
+    int32_t *lengths; /* [L Hkv]: of a ranking */
+    float *cos, *sin; /* RoPE's tables, as kve_scoring wants them */
     kve_bench_rules rules;
     kve_bench_table table;
 } bench;
@@ -130,14 +141,22 @@ static kve_status rank_once(void *ctx, double us[3])
 {
     const ranking *r = ctx;
     const bench *b = r->b;
-    kve_scoring s = {.m = b->m, .ctx = &b->ctx, .sample_name = "bench", .seed = SEED, .sink = SINK, .recent = RECENT};
-    kve_ranked out;
-    int64_t score_us;
-    KVE_TRY(kve_rank_context(&s, r->policy, b->n / 2 + 1, NULL, &out, &score_us));
-    us[0] = (double)score_us;
-    us[1] = (double)out.rank_us;
-    us[2] = (double)out.compact_us;
-    kve_ranked_free(b->m, &out);
+    const int32_t budget = b->n / 2 + 1;
+    const kve_scoring s = {.m = b->m,
+                           .ctx = &b->ctx,
+                           .sample_name = "bench",
+                           .cos = b->cos,
+                           .sin = b->sin,
+                           .budget = budget,
+                           .seed = SEED,
+                           .sink = SINK,
+                           .recent = RECENT};
+    kve_ranking out = {.budgets = &budget, .n_budgets = 1, .lengths = b->lengths};
+    KVE_TRY(kve_rank_context(&s, r->policy, &out));
+    us[0] = (double)out.score_us;
+    us[1] = (double)out.ranked.rank_us;
+    us[2] = (double)out.ranked.compact_us;
+    kve_ranked_free(b->m, &out.ranked);
     return KVE_OK;
 }
 
@@ -163,12 +182,25 @@ static kve_status bench_engine(bench *b)
     int32_t shorter = b->n < SHORT ? b->n : SHORT;
     KVE_TRY(measure(b, "prefill", b->n, 1, b->n, "tok/s", prefill_once, b));
     for (size_t i = 0; i < kve_policy_count(); i++)
-        if (!kve_policy_at(i)->keeps_all && !(kve_policy_at(i)->needs & KVE_NEED_FUTURE))
+        if (!kve_policy_at(i)->keeps_all && !(kve_policy_at(i)->needs & NOT_OF_A_CONTEXT))
             KVE_TRY(bench_policy(b, kve_policy_at(i)));
     KVE_TRY(bench_decode(b, 1, shorter));
     if (shorter < b->n)
         KVE_TRY(bench_decode(b, 1, b->n));
     return b->forks > 1 ? bench_decode(b, b->forks, shorter) : KVE_OK;
+}
+
+/* What some policies want to see besides keys and values. */
+static kve_status policy_inputs(bench *b)
+{
+    const kve_shape *d = &b->m->cfg.shape;
+    int32_t positions = b->n + KVE_FUTURE_POSITIONS;
+    size_t count = (size_t)positions * (size_t)d->R / 2;
+    KVE_TRY(kve_context_queries(b->m, &b->ctx));
+    KVE_TRY(kve_alloc((size_t)d->L * (size_t)d->Hkv, sizeof *b->lengths, &b->lengths));
+    KVE_TRY(kve_alloc(count, sizeof *b->cos, &b->cos));
+    KVE_TRY(kve_alloc(count, sizeof *b->sin, &b->sin));
+    return kve_rope_tables(&b->m->cfg, positions, b->n + b->steps, b->cos, b->sin);
 }
 
 static kve_status run_engine(bench *b)
@@ -185,7 +217,12 @@ static kve_status run_engine(bench *b)
     if (st == KVE_OK)
         st = kve_context_alloc(b->m, b->n, &b->ctx);
     if (st == KVE_OK)
+        st = policy_inputs(b);
+    if (st == KVE_OK)
         st = bench_engine(b);
+    free(b->cos);
+    free(b->sin);
+    free(b->lengths);
     kve_context_free(b->m, &b->ctx);
     kve_session_close(b->s);
     free(b->ids);
@@ -195,7 +232,7 @@ static kve_status run_engine(bench *b)
 typedef struct sweep {
     kve_evaluator *e;
     const kve_sample *sample;
-    kve_cell cells[KVE_MAX_POLICIES * SWEEP_BUDGETS], one;
+    kve_cell cells[N_SWEPT * SWEEP_BUDGETS], one;
     size_t n_cells;
 } sweep;
 
@@ -223,10 +260,10 @@ static kve_status sweep_once(void *ctx, double us[2])
 static void choose_cells(sweep *s, int32_t length)
 {
     static const int32_t of_32[SWEEP_BUDGETS] = {1, 2, 4, 8, 12, 16}; /* of 4,096: 128 ... 2,048 */
-    for (size_t i = 0; i < kve_policy_count(); i++)
-        for (size_t k = 0; k < SWEEP_BUDGETS && !kve_policy_at(i)->keeps_all; k++) {
+    for (size_t i = 0; i < N_SWEPT; i++)
+        for (size_t k = 0; k < SWEEP_BUDGETS; k++) {
             int64_t budget = (int64_t)length * of_32[k] / 32;
-            s->cells[s->n_cells++] = (kve_cell){kve_policy_at(i), budget > 0 ? budget : 1};
+            s->cells[s->n_cells++] = (kve_cell){g_swept[i], budget > 0 ? budget : 1};
         }
     s->one = (kve_cell){&kve_policy_knorm, length / 4 + 1}; /* cheap to rank: the ratio flatters nobody */
 }

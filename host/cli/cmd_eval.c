@@ -21,6 +21,7 @@ enum {
     SEED,
     SINK,
     RECENT,
+    EVICT_EVERY,
     QUESTION,
     REWARD,
     BACKEND,
@@ -55,6 +56,9 @@ static const kve_flag g_flags[N_FLAGS] = {
     [SEED] = {"--seed", "N", "of generated samples and of the random policy", "42"},
     [SINK] = {"--sink", "N", "first tokens that every policy keeps", "4"},
     [RECENT] = {"--recent", "N", "last tokens that every policy keeps", "16"},
+    [EVICT_EVERY] = {"--evict-every", "N",
+                     "evict while decoding, too: after every N more tokens a cache is cut to its budget; 0: only once",
+                     "0"},
     [QUESTION] = {"--question", "in|out", "in: the question is prefilled too; out: it comes after the eviction", "in"},
     [REWARD] = {"--reward", NULL, "also measure the lost future attention", NULL},
     [BACKEND] = {"--backend", "B", KVE_BACKEND_HELP, "auto"},
@@ -94,6 +98,7 @@ static kve_status eval_options(const kve_flag *f, kve_eval_options *out)
     KVE_TRY(kve_flag_int(&f[SEED], 0, 0x7fffffff, &seed));
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &out->sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &out->recent));
+    KVE_TRY(kve_flag_int(&f[EVICT_EVERY], 0, 1 << 24, &out->evict_every));
     KVE_TRY(kve_flag_int(&f[CHUNK_ROWS], 64, 1 << 16, &out->chunk));
     out->seed = (uint64_t)seed;
     return KVE_OK;
@@ -167,6 +172,7 @@ static kve_status evaluate(const kve_flag *f, const kve_opened *o, const kve_eva
 static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_opened *o, kve_eval_setup *s)
 {
     kve_eval_options opt;
+    char sha[KVE_SHA256_HEX];
     int32_t threads;
     kve_run_facts facts = {argc,
                            argv,
@@ -178,6 +184,7 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
                            f[SEED].value,
                            f[SINK].value,
                            f[RECENT].value,
+                           NULL,
                            f[QUESTION].value,
                            f[DTYPE].value,
                            f[DATA].value,
@@ -187,12 +194,15 @@ static kve_status prepare_and_run(const kve_flag *f, int argc, char **argv, kve_
                            f[ANSWER].value,
                            f[REWARD].value != NULL,
                            0};
-    KVE_TRY(kve_setup_policies(f[POLICY].value, s));
     KVE_TRY(kve_setup_budgets(f[BUDGET].value, s));
     KVE_TRY(eval_options(f, &opt));
+    s->while_decoding = opt.evict_every > 0;
+    facts.evict_every = s->while_decoding ? f[EVICT_EVERY].value : NULL;
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
     KVE_TRY(kve_open_model(
         &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, o));
+    KVE_TRY(kve_checkpoint_sha256(o->ck, sha));
+    KVE_TRY(kve_setup_policies(f[POLICY].value, sha, s));
     KVE_TRY(kve_policies_fit(s->policies, s->n_policies, o));
     KVE_TRY(fork_bytes(&f[MEMORY], o->be, &opt.fork_bytes));
     KVE_TRY(kve_setup_tasks(&(kve_task_flags){&f[TASK], &f[SAMPLES], &f[WINDOW], &f[SEED], &f[DATA], &f[HAYSTACK],

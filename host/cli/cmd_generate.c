@@ -15,14 +15,15 @@ typedef struct job {
     kve_ids prompt, tail; /* prefilled; fed after the eviction */
 } job;
 
-static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_kv prefix, int32_t n, int32_t kept)
+static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_kv prefix, int32_t n,
+                         const int32_t *kept)
 {
     const kve_model *m = o->model;
     kve_fork_slot slot = {.prefix = prefix};
     kve_batch batch = {0};
     kve_str text = {0};
     int32_t *lengths = NULL, *ids = NULL, n_ids = 0;
-    kve_status st = kve_uniform_lengths(m, kept, n, &lengths);
+    kve_status st = kve_upload_lengths(m, kept, &lengths);
     slot.prefix_len = lengths;
     if (st == KVE_OK)
         st = kve_alloc((size_t)j->max_new, sizeof *ids, &ids);
@@ -44,30 +45,62 @@ static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_
     return st;
 }
 
+/* What a policy may want of a context: the longest lengths, and the gathered cache. */
+static kve_status evict(const kve_opened *o, const job *j, const kve_context *ctx, int32_t positions, kve_ranking *out)
+{
+    const kve_model *m = o->model;
+    size_t count = (size_t)positions * (size_t)m->cfg.shape.R / 2;
+    float *cos = NULL, *sin = NULL;
+    kve_scoring scoring = {.m = m,
+                           .ctx = ctx,
+                           .sample_name = "prompt",
+                           .budget = j->budget,
+                           .seed = 42,
+                           .sink = j->sink,
+                           .recent = j->recent};
+    kve_status st = kve_alloc(count, sizeof *cos, &cos);
+    if (st == KVE_OK)
+        st = kve_alloc(count, sizeof *sin, &sin);
+    if (st == KVE_OK)
+        st = kve_rope_tables(&m->cfg, positions, positions, cos, sin);
+    scoring.cos = cos;
+    scoring.sin = sin;
+    if (st == KVE_OK)
+        st = kve_rank_context(&scoring, j->policy, out);
+    free(cos);
+    free(sin);
+    return st;
+}
+
 static kve_status run(const kve_opened *o, const job *j)
 {
     const kve_model *m = o->model;
     int32_t n = (int32_t)j->prompt.len, total = n + (int32_t)j->tail.len + j->max_new;
+    size_t heads = (size_t)m->cfg.shape.L * (size_t)m->cfg.shape.Hkv;
+    bool all = j->policy->keeps_all || j->budget >= n;
     kve_session_options opt = {.chunk = CHUNK, .max_forks = 1, .max_positions = total};
     kve_session *s = NULL;
     kve_context ctx = {0};
-    kve_ranked ranked = {0};
-    int64_t score_us;
-    kve_scoring scoring = {
-        .m = m, .ctx = &ctx, .sample_name = "prompt", .seed = 42, .sink = j->sink, .recent = j->recent};
+    kve_ranking made = {.budgets = &j->budget, .n_budgets = 1};
     KVE_TRY(kve_session_open(m, &opt, &s));
-    kve_status st = kve_context_alloc(m, n, &ctx);
+    kve_status st = kve_alloc(heads, sizeof *made.lengths, &made.lengths);
+    for (size_t h = 0; h < heads && st == KVE_OK; h++)
+        made.lengths[h] = n;
+    if (st == KVE_OK)
+        st = kve_context_alloc(m, n, &ctx);
+    if (st == KVE_OK && (j->policy->needs & KVE_NEED_QUERIES))
+        st = kve_context_queries(m, &ctx);
     if (st == KVE_OK)
         st = kve_prefill(s, j->prompt.p, n, &ctx);
-    bool all = j->policy->keeps_all || j->budget >= n;
     if (st == KVE_OK && !all)
-        st = kve_rank_context(&scoring, j->policy, j->budget, NULL, &ranked, &score_us);
+        st = evict(o, j, &ctx, n + KVE_FUTURE_POSITIONS, &made);
     if (st == KVE_OK)
-        st = answer(o, s, j, all ? ctx.kv : ranked.kv, n, all ? n : j->budget);
+        st = answer(o, s, j, all ? ctx.kv : made.ranked.kv, n, made.lengths);
     if (st == KVE_OK)
-        fprintf(stderr, "kept %d of %d tokens per layer and KV head (%s)\n", all ? n : j->budget, n, j->policy->name);
-    if (!all)
-        kve_ranked_free(m, &ranked);
+        fprintf(stderr, "kept %d of %d tokens per layer and KV head%s (%s)\n", all ? n : j->budget, n,
+                !all && j->policy->allocate ? " in the mean" : "", j->policy->name);
+    kve_ranked_free(m, &made.ranked);
+    free(made.lengths);
     kve_context_free(m, &ctx);
     kve_session_close(s);
     return st;
@@ -112,6 +145,7 @@ kve_status kve_cmd_generate(int argc, char **argv)
     job j = {0};
     kve_opened o = {0};
     kve_arena arena = {0};
+    char sha[KVE_SHA256_HEX];
     int32_t threads;
     bool help;
     KVE_TRY(kve_flags_parse(argc, argv, f, N_FLAGS, &help));
@@ -124,10 +158,12 @@ kve_status kve_cmd_generate(int argc, char **argv)
     KVE_TRY(kve_flag_int(&f[SINK], 0, 1 << 24, &j.sink));
     KVE_TRY(kve_flag_int(&f[RECENT], 0, 1 << 24, &j.recent));
     KVE_TRY(kve_flag_int(&f[THREADS], 0, 1024, &threads));
-    kve_status st = kve_open_policy(f[POLICY].value, &arena, &j.policy);
+    kve_status st = kve_open_model(
+        &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o);
     if (st == KVE_OK)
-        st = kve_open_model(
-            &(kve_open_options){f[MODEL].value, f[DTYPE].value, f[BACKEND].value, f[CHAT].value, threads}, &o);
+        st = kve_checkpoint_sha256(o.ck, sha);
+    if (st == KVE_OK)
+        st = kve_open_policy(f[POLICY].value, sha, &arena, &j.policy);
     if (st == KVE_OK)
         st = kve_policies_fit(&j.policy, 1, &o);
     if (st == KVE_OK)

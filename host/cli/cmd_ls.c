@@ -59,6 +59,9 @@ static kve_status ls_policies(listing *l)
         const kve_policy *p = kve_policy_at(i);
         row(l, (const char *[]){p->name, kve_policy_info(p), p->summary});
     }
+    row(l, (const char *[]){"adakv:BASE", NULL, "adakv over another policy's scores; likewise criticalkv:BASE"});
+    for (size_t i = 0; kve_shipped_name(i); i++)
+        row(l, (const char *[]){kve_shipped_name(i), "attention-free", kve_shipped_summary(i)});
     row(l, (const char *[]){"kvp:FILE", "attention-free", "a network trained for the model (kveval train)"});
     row(l, (const char *[]){"rankings:DIR", NULL, "rankings made elsewhere (kveval rank writes such files)"});
     return KVE_OK;

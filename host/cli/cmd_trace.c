@@ -85,7 +85,7 @@ static const kve_flag g_flags[N_FLAGS] = {
     [PROMPT_FILE] = {"--prompt-file", "F", "a text to prefill; its future is the model's own answer", NULL},
     [TASK] = {"--task", "LIST", "instead of a text: the samples of tasks, as in kveval eval", NULL},
     [OUT] = {"--out", "PATH", "the .safetensors file; with --task a folder, TASK/SAMPLE.safetensors in it", NULL},
-    [QUERIES] = {"--queries", NULL, "also the queries of the last 64 tokens (snapkv and tova need them)", NULL},
+    [QUERIES] = {"--queries", NULL, "also all queries and RoPE's tables, which some policies need", NULL},
     [MAX_NEW] = {"--max-new", "N", "a text: tokens of the answer at the most", "64"},
     [SAMPLES] = {"--samples", "N", "samples of each task; 0 = all", "1"},
     [WINDOW] = {"--window", "N", "text tasks: tokens of a window, 3/4 of it prefilled", "4096"},
@@ -102,7 +102,7 @@ static const kve_flag g_flags[N_FLAGS] = {
 static kve_status run(const kve_flag *f, const kve_opened *o, kve_eval_setup *s, int32_t max_new)
 {
     char sha[KVE_SHA256_HEX];
-    kve_eval_options opt = {.chunk = CHUNK};
+    kve_eval_options opt = {.chunk = CHUNK, .all_queries = f[QUERIES].value != NULL};
     kve_evaluator *e = NULL;
     job j = {.source = {kve_checkpoint_config(o->ck)->name, sha, f[QUERIES].value != NULL},
              .file = f[TASK].value ? NULL : f[OUT].value,

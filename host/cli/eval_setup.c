@@ -32,16 +32,64 @@ static kve_status add_policy(kve_eval_setup *s, const kve_policy *p)
     return KVE_OK;
 }
 
+static bool allowed(const kve_eval_setup *s, const kve_policy *p)
+{
+    return !s->while_decoding || p->while_decoding || p->keeps_all;
+}
+
+static kve_status names_of_allowed(const kve_eval_setup *s, kve_str *out)
+{
+    for (size_t i = 0; i < kve_policy_count(); i++)
+        if (allowed(s, kve_policy_at(i)))
+            KVE_TRY(kve_str_printf(out, "%s%s", out->len ? ", " : "", kve_policy_at(i)->name));
+    return KVE_OK;
+}
+
+static kve_status refuse(const kve_eval_setup *s, const kve_policy *p)
+{
+    kve_str names = {0};
+    kve_status st = names_of_allowed(s, &names);
+    if (st == KVE_OK)
+        st = kve_fail(
+            KVE_ERR_USAGE,
+            "--evict-every: policy '%s' cannot evict while decoding: it needs more than the keys, the values and "
+            "the order of what is cached, or heads would keep different numbers; these can: %s",
+            p->name, names.p);
+    kve_str_free(&names);
+    return st;
+}
+
+/* Every policy that every task and model can have: one that looks for a question in the prefill, or reads the context a
+ * second time, must be named. */
+static kve_status add_all(kve_eval_setup *s)
+{
+    const kve_policy *p;
+    for (size_t i = 0; i < kve_policy_count(); i++)
+        if (!(kve_policy_at(i)->needs & (KVE_NEED_QUESTION | KVE_NEED_REPLAY)) && allowed(s, kve_policy_at(i)))
+            KVE_TRY(add_policy(s, kve_policy_at(i)));
+    if (s->while_decoding) {
+        kve_note("--evict-every: 'all' stands for the policies that can evict while decoding");
+        return KVE_OK;
+    }
+    for (size_t i = 0; s->model_sha256 && kve_shipped_name(i); i++) {
+        KVE_TRY(kve_open_shipped(kve_shipped_name(i), s->model_sha256, &s->arena, &p));
+        if (p)
+            KVE_TRY(add_policy(s, p));
+        else
+            kve_note("policy %s: no weights for this model; it is left out", kve_shipped_name(i));
+    }
+    return KVE_OK;
+}
+
 static kve_status policy_item(void *ctx, const char *item)
 {
     kve_eval_setup *s = ctx;
     const kve_policy *p;
-    if (strcmp(item, "all") == 0) {
-        for (size_t i = 0; i < kve_policy_count(); i++)
-            KVE_TRY(add_policy(s, kve_policy_at(i)));
-        return KVE_OK;
-    }
-    KVE_TRY(kve_open_policy(item, &s->arena, &p));
+    if (strcmp(item, "all") == 0)
+        return add_all(s);
+    KVE_TRY(kve_open_policy(item, s->model_sha256, &s->arena, &p));
+    if (!allowed(s, p))
+        return refuse(s, p);
     for (size_t i = 0; i < s->n_policies; i++)
         if (s->policies[i] != p && strcmp(s->policies[i]->name, p->name) == 0)
             return kve_fail(KVE_ERR_USAGE, "--policy: '%s' is named twice; the records could not tell them apart",
@@ -49,9 +97,12 @@ static kve_status policy_item(void *ctx, const char *item)
     return add_policy(s, p);
 }
 
-kve_status kve_setup_policies(const char *list, kve_eval_setup *s)
+kve_status kve_setup_policies(const char *list, const char *model_sha256, kve_eval_setup *s)
 {
-    return kve_flag_each("--policy", list, policy_item, s);
+    s->model_sha256 = model_sha256;
+    kve_status st = kve_flag_each("--policy", list, policy_item, s);
+    s->model_sha256 = NULL;
+    return st;
 }
 
 static kve_status budget_item(void *ctx, const char *item)
@@ -154,16 +205,26 @@ kve_status kve_setup_question(const kve_flag *f, bool *question_in)
     return KVE_OK;
 }
 
+/* A flag's key in the manifest: "evict_every" of "--evict-every". */
+static void key_of(const kve_flag *f, char *key, size_t size)
+{
+    snprintf(key, size, "%s", f->name + 2);
+    for (char *at = key; *at; at++)
+        if (*at == '-')
+            *at = '_';
+}
+
 kve_status kve_setup_replay(const char *path, const kve_flag *defaults, kve_flag *f, size_t n_flags, kve_eval_setup *s)
 {
     cJSON *manifest = NULL;
     kve_status st = kve_json_parse_file(path, &manifest);
     for (size_t i = 0; i < n_flags && st == KVE_OK; i++) {
         const char *value = NULL;
-        char *copy = NULL;
+        char *copy = NULL, key[32];
         if (f[i].value != defaults[i].value) /* given on the command line, which wins */
             continue;
-        st = kve_json_str_or(manifest, f[i].name + 2, path, NULL, &value);
+        key_of(&f[i], key, sizeof key);
+        st = kve_json_str_or(manifest, key, path, NULL, &value);
         if (st != KVE_OK || !value || (!f[i].value_name && strcmp(value, "yes") != 0))
             continue;
         st = kve_arena_strndup(&s->arena, value, strlen(value), &copy);
@@ -194,10 +255,13 @@ static kve_status hash_input(const char *path, char hex[KVE_SHA256_HEX])
 kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_run_facts *f)
 {
     kve_str command = {0};
-    char bad_rows[24], sha[KVE_SHA256_HEX], tokenizer_sha[KVE_SHA256_HEX], data_sha[KVE_SHA256_HEX],
-        hay_sha[KVE_SHA256_HEX], cpu[128];
+    char layers[16], kv_heads[16], bad_rows[24], sha[KVE_SHA256_HEX], tokenizer_sha[KVE_SHA256_HEX],
+        data_sha[KVE_SHA256_HEX], hay_sha[KVE_SHA256_HEX], cpu[128];
     const kve_vocab *v = kve_checkpoint_vocab(o->ck);
+    const kve_shape *shape = &kve_checkpoint_config(o->ck)->shape;
     kve_processor_name(cpu, sizeof cpu);
+    snprintf(layers, sizeof layers, "%d", shape->L);
+    snprintf(kv_heads, sizeof kv_heads, "%d", shape->Hkv);
     snprintf(bad_rows, sizeof bad_rows, "%zu", f->n_bad_rows);
     kve_status st = kve_checkpoint_sha256(o->ck, sha);
     if (st == KVE_OK)
@@ -215,6 +279,8 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"model", kve_checkpoint_path(o->ck), false},
         {"model_name", kve_checkpoint_config(o->ck)->name, false},
         {"model_sha256", sha, true},
+        {"layers", layers, false}, /* follow from the hash */
+        {"kv_heads", kv_heads, false},
         {"chat_family", kve_chat_family_name(o->chat.family), true},
         {"chat_template_sha256", o->chat.sha256, true},
         {"tokenizer_sha256", tokenizer_sha, false},
@@ -226,6 +292,7 @@ kve_status kve_setup_manifest(const char *dir, const kve_opened *o, const kve_ru
         {"seed", f->seed, true},
         {"sink", f->sink, true},
         {"recent", f->recent, true},
+        {"evict_every", f->evict_every, true},
         {"question", f->question, true},
         {"reward", f->reward ? "yes" : "no", true},
         {"window", f->window, true},

@@ -11,6 +11,8 @@ enum { KVE_MAX_POLICIES = 64, KVE_MAX_BUDGETS = 256 };
 typedef struct kve_eval_setup {
     const kve_policy *policies[KVE_MAX_POLICIES];
     size_t n_policies;
+    const char *model_sha256;         /* during kve_setup_policies */
+    bool while_decoding;              /* only policies that can evict while decoding, and the full cache, are taken */
     int32_t budgets[KVE_MAX_BUDGETS]; /* ascending, no repeats */
     size_t n_budgets;
     kve_dataset_list data;
@@ -19,8 +21,8 @@ typedef struct kve_eval_setup {
 
 void kve_eval_setup_free(kve_eval_setup *s);
 
-/* "knorm,tova" or "all". */
-kve_status kve_setup_policies(const char *list, kve_eval_setup *s);
+/* "knorm,tova" or "all", for the model of this SHA-256 (NULL: not known). */
+kve_status kve_setup_policies(const char *list, const char *model_sha256, kve_eval_setup *s);
 /* "128,256": token counts; a ratio is refused with the reason. */
 kve_status kve_setup_budgets(const char *list, kve_eval_setup *s);
 /* "ruler-1k,text:book.txt": opens every task; what had to be left out is said on stderr. */
@@ -44,8 +46,8 @@ kve_status kve_setup_replay(const char *path, const kve_flag *defaults, kve_flag
 typedef struct kve_run_facts {
     int argc;
     char **argv;
-    const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *question, *dtype, *data, *haystack,
-        *chat, *shots, *answer;
+    const char *task, *policy, *budget, *samples, *window, *seed, *sink, *recent, *evict_every, /* NULL: off */
+        *question, *dtype, *data, *haystack, *chat, *shots, *answer;
     bool reward;
     size_t n_bad_rows; /* left out by --skip-bad */
 } kve_run_facts;

@@ -13,6 +13,7 @@ static const struct {
     {"logits", "the logits of a text as a NumPy file", kve_cmd_logits},
     {"trace", "keys, values and future attention of a text or of a task's samples", kve_cmd_trace},
     {"rank", "a policy's ranking of a trace", kve_cmd_rank},
+    {"tokens", "a page of a trace's text, coloured by the ranks of policies", kve_cmd_tokens},
     {"train", "the learned policy, from traces", kve_cmd_train},
     {"eval", "tasks x policies x budgets on a model: records, resumable", kve_cmd_eval},
     {"report", "tables, CSV and a page of plots from a run's records", kve_cmd_report},

@@ -1,9 +1,11 @@
 /* Policies as the command line names them: those of the table, and those that come from files. Contract: cli.h. */
 #include "policies/kvp/kvp.h"
 #include "policies/rankings.h"
+#include "policies/wrappers.h"
 
 #include "host/base/file.h"
 #include "host/base/json.h"
+#include "host/base/text.h"
 #include "host/cli/cli.h"
 
 #include <string.h>
@@ -14,13 +16,33 @@ static const char *after_prefix(const char *item, const char *prefix)
     return strncmp(item, prefix, len) == 0 ? item + len : NULL;
 }
 
-kve_status kve_open_policy(const char *item, kve_arena *arena, const kve_policy **out)
+static kve_status open_shipped(const char *name, const char *model_sha256, kve_arena *arena, const kve_policy **out)
 {
-    const char *path = after_prefix(item, KVE_RANKINGS_PREFIX);
+    if (model_sha256)
+        KVE_TRY(kve_open_shipped(name, model_sha256, arena, out));
+    if (model_sha256 && *out)
+        return KVE_OK;
+    return kve_fail(
+        KVE_ERR_USAGE,
+        "--policy: '%s' is a trained network, and none of its files (policies/weights, or KVEVAL_WEIGHTS) is "
+        "for the model of SHA-256 %s; bash bench/train_kvp.sh makes one, kvp:FILE takes it",
+        name, model_sha256 ? model_sha256 : "(not known)");
+}
+
+kve_status kve_open_policy(const char *item, const char *model_sha256, kve_arena *arena, const kve_policy **out)
+{
+    const char *path = after_prefix(item, KVE_RANKINGS_PREFIX), *shipped;
+    bool is_wrapped = false;
     if (path)
         return kve_rankings_policy(path, arena, out);
     path = after_prefix(item, KVE_KVP_PREFIX);
-    return path ? kve_kvp_policy(path, arena, out) : kve_policy_find(item, out);
+    if (path)
+        return kve_kvp_policy(path, NULL, arena, out);
+    for (size_t i = 0; (shipped = kve_shipped_name(i)) != NULL; i++)
+        if (kve_same_name(item, shipped))
+            return open_shipped(shipped, model_sha256, arena, out);
+    KVE_TRY(kve_wrapped_policy(item, arena, &is_wrapped, out));
+    return is_wrapped ? KVE_OK : kve_policy_find(item, out);
 }
 
 kve_status kve_policies_fit(const kve_policy *const *policies, size_t n, const kve_opened *o)

@@ -55,12 +55,16 @@ static kve_status pick_next(loop *w, int32_t at, int32_t len, int32_t x0, int32_
     return kve_next_tokens(w->s, w->rows, x1 - x0, w->next + x0);
 }
 
-/* The tail goes to as many forks at once as fit `chunk` rows; in slices if even one fork does not fit. */
+/* The tail goes to as many forks at once as fit `chunk` rows; in slices if even one fork does not fit, or has to evict
+ * on the way. */
 static kve_status feed_tail(loop *w, int32_t chunk)
 {
     int32_t X = w->b->X;
+    bool made = false;
     for (int32_t at = 0, len; at < w->n_tail; at += len) {
         len = w->n_tail - at < chunk ? w->n_tail - at : chunk;
+        for (int32_t x = 0; x < X; x++)
+            KVE_TRY(kve_batch_room(w->b, x, &len, &made));
         int32_t per_call = chunk / len;
         for (int32_t x0 = 0; x0 < X; x0 += per_call) {
             int32_t x1 = X - x0 < per_call ? X : x0 + per_call;
@@ -111,9 +115,12 @@ static kve_status decode_steps(loop *w, const kve_config *cfg, int32_t max_new, 
     kve_status st = KVE_OK;
     for (int32_t step = 0; step < max_new && st == KVE_OK;) {
         int32_t T = take_tokens(w, cfg, step, max_new, out, n_out), n = feeds - step < at_once ? feeds - step : at_once;
+        bool made = false;
         if (T == 0 || n < 1)
             break;
-        if (T != T_before) {
+        for (int32_t t = 0; t < T && st == KVE_OK; t++)
+            st = kve_batch_room(w->b, w->fork_of[t], &n, &made);
+        if (st == KVE_OK && (made || T != T_before)) { /* what a fork holds is the device's business in between */
             kve_steps_end(&steps);
             st = kve_steps_begin(w->s, w->b, w->fork_of, w->ids, T, &steps);
             T_before = T;

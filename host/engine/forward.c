@@ -137,9 +137,30 @@ kve_status session_stage(kve_session *s, int32_t row, int32_t id, int32_t pos, i
     return KVE_OK;
 }
 
+/* Where the queries of a chunk go. Those of all tokens, if the context wants them; the window is copied out later. */
+static void place_queries(const kve_session *s, const kve_context *ctx, bool last, session_pass *p)
+{
+    size_t row = (size_t)s->m->cfg.shape.Hq * (size_t)s->m->cfg.shape.D;
+    if (ctx->q) {
+        p->q_base = ctx->q + (size_t)p->start * row;
+        p->q_layer_stride = (size_t)ctx->kv.cap * row;
+    } else {
+        p->q_base = last ? ctx->q_window : s->q;
+        p->q_layer_stride = last ? (size_t)ctx->W * row : 0;
+    }
+}
+
+static kve_status copy_window(const kve_session *s, int32_t n, const kve_context *ctx)
+{
+    size_t row = (size_t)s->m->cfg.shape.Hq * (size_t)s->m->cfg.shape.D, W = (size_t)ctx->W;
+    for (size_t i = 0; i < (size_t)s->m->cfg.shape.L; i++)
+        KVE_TRY(s->m->be->vt->copy(s->m->be, ctx->q_window + i * W * row,
+                                   ctx->q + (i * (size_t)ctx->kv.cap + (size_t)n - W) * row, W * row * sizeof(float)));
+    return KVE_OK;
+}
+
 static kve_status prefill(kve_session *s, const int32_t *ids, int32_t n, kve_context *ctx)
 {
-    const kve_shape *d = &s->m->cfg.shape;
     kve_backend *be = s->m->be;
     if (n < 1 || n > ctx->kv.cap)
         return kve_fail(KVE_ERR_USAGE, "a prefill of %d tokens does not fit a context of %d rows; it needs at least 1",
@@ -156,17 +177,16 @@ static kve_status prefill(kve_session *s, const int32_t *ids, int32_t n, kve_con
         int32_t room = last ? W : n - W - start, T = room < s->opt.chunk ? room : s->opt.chunk;
         for (int32_t t = 0; t < T; t++)
             KVE_TRY(session_stage(s, t, ids[start + t], start + t, 0, start + t));
-        session_pass p = {.T = T,
-                          .start = start,
-                          .ctx = ctx,
-                          .q_base = last ? ctx->q_window : s->q,
-                          .q_layer_stride = last ? (size_t)W * (size_t)d->Hq * (size_t)d->D : 0};
+        session_pass p = {.T = T, .start = start, .ctx = ctx};
+        place_queries(s, ctx, last, &p);
         KVE_TRY(session_upload(s, T));
         KVE_TRY(session_forward(s, &p));
         start += T;
     }
     ctx->n = n;
     s->n_prefills++;
+    if (ctx->q)
+        KVE_TRY(copy_window(s, n, ctx));
     return be->vt->sync(be);
 }
 
@@ -207,6 +227,22 @@ void kve_batch_free(const kve_model *m, kve_batch *b)
     m->be->vt->free(m->be, b->slots);
     free(b->tail_len);
     *b = (kve_batch){0};
+}
+
+kve_status kve_batch_room(kve_batch *b, int32_t x, int32_t *most, bool *made)
+{
+    if (!b->make_room)
+        return KVE_OK;
+    if (b->tail_len[x] == b->tail_cap[x]) {
+        KVE_TRY(b->make_room(b->room_ctx, b, x));
+        *made = true;
+    }
+    int32_t room = b->tail_cap[x] - b->tail_len[x];
+    if (room < 1)
+        return kve_fail(KVE_ERR_INTERNAL, "fork %d: its tail of %d rows is still full after an eviction", x,
+                        b->tail_cap[x]);
+    *most = room < *most ? room : *most;
+    return KVE_OK;
 }
 
 static kve_status stage_forks(kve_session *s, const kve_batch *b, const int32_t *ids, const int32_t *q_len,

@@ -6,19 +6,23 @@
 #include "host/engine/kv.h"
 
 typedef struct kve_ranked {
-    kve_kv kv;      /* [L][Hkv][b_max][D] in rank order */
+    kve_kv kv;      /* in rank order; ragged where layers and heads keep different numbers of rows */
     int32_t *order; /* device [L][Hkv][n]: the whole ranking, most important first */
-    int32_t b_max, n;
+    int64_t *first; /* device: of a ragged kv, or NULL */
+    int32_t n;
     int64_t rank_us, compact_us;
 } kve_ranked;
 
-/* scores: device [L][Hkv][n]. sink and recent: the ranking's protected tokens (kernels/ops.h rank). b_max >= 1 is cut
- * to n. The caller frees with kve_ranked_free. */
-kve_status kve_ranked_make(const kve_model *m, const kve_context *ctx, const float *scores, int32_t b_max, int32_t sink,
-                           int32_t recent, kve_ranked *out);
+/* Ranks. scores: device [L][Hkv][n]. sink and recent: the ranking's protected tokens (kernels/ops.h rank). The caller
+ * frees with kve_ranked_free, also after a failure. */
+kve_status kve_ranked_order(const kve_model *m, const kve_context *ctx, const float *scores, int32_t sink,
+                            int32_t recent, kve_ranked *out);
+/* Gathers the first rows[L * Hkv] (host, each 0 .. n, not all 0) of every ranking; memory for just these is taken. */
+kve_status kve_ranked_gather(const kve_model *m, const kve_context *ctx, const int32_t *rows, kve_ranked *r);
 void kve_ranked_free(const kve_model *m, kve_ranked *r);
 
-/* A device array [L][Hkv] filled with min(b, n): the lengths of a uniform budget. Freed with the backend's free. */
+/* A device array [L][Hkv] of these lengths, or filled with min(b, n). Freed with the backend's free. */
+kve_status kve_upload_lengths(const kve_model *m, const int32_t *host, int32_t **out);
 kve_status kve_uniform_lengths(const kve_model *m, int32_t b, int32_t n, int32_t **out);
 
 #endif

@@ -32,11 +32,18 @@ typedef struct kve_batch {
     int32_t *n_context;    /* host [X]: RoPE positions of a tail start here (the ORIGINAL length) */
     int32_t *tail_cap;     /* host [X] */
     int32_t X, max_prefix; /* no fork's prefix has more rows */
+    /* Eviction while decoding: called for fork x where its tail is full and more is to come. Takes rows out of the
+     * tail; tail_len shrinks and n_context grows by as many, so that positions go on. NULL: a full tail is an error. */
+    kve_status (*make_room)(void *ctx, struct kve_batch *b, int32_t x);
+    void *room_ctx;
 } kve_batch;
 
 kve_status kve_batch_alloc(const kve_model *m, const kve_fork_slot *host_slots, const int32_t *n_context, int32_t X,
                            kve_batch *out);
 void kve_batch_free(const kve_model *m, kve_batch *b);
+/* With make_room: lowers *most to the tokens that fit fork x's tail, at least one, and sets *made where room had to be
+ * made first. Without it nothing happens. */
+kve_status kve_batch_room(kve_batch *b, int32_t x, int32_t *most, bool *made);
 
 /* Appends q_len[x] tokens to every fork x (ids concatenated in fork order; 0 = the fork rests) and leaves the final
  * hidden rows in the session, in the same order. T = sum of q_len <= chunk. q_capture: NULL, or a device buffer

@@ -14,10 +14,10 @@ typedef struct load {
     int32_t T, n_rows;
 } load;
 
-static int32_t slice_len(const kve_tail *t, int32_t at, int32_t chunk)
+static int32_t slice_len(const kve_tail *t, int32_t at, int32_t most)
 {
     int32_t left = t->n - at;
-    return left < 0 ? 0 : left < chunk ? left : chunk;
+    return left < 0 ? 0 : left < most ? left : most;
 }
 
 static void put_slice(load *l, const kve_tail *t, int32_t x, int32_t at, int32_t len)
@@ -33,15 +33,15 @@ static void put_slice(load *l, const kve_tail *t, int32_t x, int32_t at, int32_t
     }
 }
 
-/* Tokens [at, at + chunk) of forks [x0, x1), as far as they have them. */
+/* Tokens [at, at + most) of forks [x0, x1), as far as they have them. */
 static kve_status score_slices(kve_session *s, kve_batch *b, const kve_tail *tails, int32_t x0, int32_t x1, int32_t at,
-                               int32_t chunk, kve_capture *capture, load *l)
+                               int32_t most, kve_capture *capture, load *l)
 {
     int32_t k = 0;
     l->T = l->n_rows = 0;
     memset(l->q_len, 0, (size_t)b->X * sizeof *l->q_len);
     for (int32_t x = x0; x < x1; x++)
-        put_slice(l, &tails[x], x, at, slice_len(&tails[x], at, chunk));
+        put_slice(l, &tails[x], x, at, slice_len(&tails[x], at, most));
     if (l->T == 0)
         return KVE_OK;
     KVE_TRY(kve_extend(s, b, l->ids, l->q_len, capture));
@@ -50,25 +50,32 @@ static kve_status score_slices(kve_session *s, kve_batch *b, const kve_tail *tai
     if (l->n_rows)
         KVE_TRY(kve_row_nll(s, l->rows, l->target, l->n_rows, l->nll));
     for (int32_t x = x0; x < x1; x++)
-        for (int32_t i = at; i < at + slice_len(&tails[x], at, chunk) && i + 1 < tails[x].n; i++)
+        for (int32_t i = at; i < at + slice_len(&tails[x], at, most) && i + 1 < tails[x].n; i++)
             tails[x].nll[i] = l->nll[k++];
     return KVE_OK;
 }
 
-/* In rounds of at most `chunk` tokens of every fork, as many forks at once as fit `chunk` rows. */
+/* In rounds of at most `chunk` tokens of every fork, fewer where a fork has to evict first; as many forks at once as
+ * fit `chunk` rows. */
 static kve_status score_all(kve_session *s, kve_batch *b, const kve_tail *tails, int32_t chunk, kve_capture *capture,
                             load *l)
 {
     int32_t longest = 0;
+    bool made = false;
     for (int32_t x = 0; x < b->X; x++)
         longest = tails[x].n > longest ? tails[x].n : longest;
-    for (int32_t at = 0; at < longest; at += chunk)
+    for (int32_t at = 0, len; at < longest; at += len) {
+        len = chunk;
+        for (int32_t x = 0; x < b->X; x++)
+            if (at < tails[x].n)
+                KVE_TRY(kve_batch_room(b, x, &len, &made));
         for (int32_t x0 = 0, x1; x0 < b->X; x0 = x1) {
             int32_t T = 0;
-            for (x1 = x0; x1 < b->X && T + slice_len(&tails[x1], at, chunk) <= chunk; x1++)
-                T += slice_len(&tails[x1], at, chunk);
-            KVE_TRY(score_slices(s, b, tails, x0, x1, at, chunk, capture, l));
+            for (x1 = x0; x1 < b->X && T + slice_len(&tails[x1], at, len) <= chunk; x1++)
+                T += slice_len(&tails[x1], at, len);
+            KVE_TRY(score_slices(s, b, tails, x0, x1, at, len, capture, l));
         }
+    }
     return KVE_OK;
 }
 

@@ -19,7 +19,8 @@ typedef struct scores {
     float *out;
     float scale;
     int32_t T, n, Hq, Hkv, G, D, i_layer;
-    bool window; /* causal inside the context and the mean over T; otherwise: all of it, a tail, the group's maximum */
+    bool window;  /* causal inside the context and the mean over T; otherwise: all of it, a tail, the group's maximum */
+    bool maximum; /* over the T tokens instead of the sum */
     kve_dtype kv_dtype;
     float *top, *sum; /* [Hkv][T][G] */
 } scores;
@@ -62,9 +63,10 @@ CPU_INLINE void statistics_body(float *s, int32_t rows, int32_t G, const int32_t
             cpu_softmax_block(s + (size_t)r * KEYS, KEYS, 1.0f, &top[r], &sum[r]);
 }
 
-/* p -> probabilities, then into acc: window: acc [G][KEYS] += p per query head; otherwise acc[0] += max over group. */
+/* p -> probabilities, then into acc: window: acc [G][KEYS] += p per query head; otherwise acc[0] += max over group, or
+ * the largest of all. */
 CPU_INLINE void collect_body(float *p, int32_t n_tok, int32_t G, const float *top, const float *sum, bool window,
-                             float *acc)
+                             bool maximum, float *acc)
 {
     for (int32_t t = 0; t < n_tok; t++) {
         float best[KEYS];
@@ -84,7 +86,7 @@ CPU_INLINE void collect_body(float *p, int32_t n_tok, int32_t G, const float *to
         }
         if (!window)
             for (int32_t j = 0; j < KEYS; j++)
-                acc[j] += best[j];
+                acc[j] = !maximum ? acc[j] + best[j] : best[j] <= acc[j] ? acc[j] : best[j];
     }
 }
 
@@ -93,8 +95,9 @@ CPU_INSTANCES(mask, (float *s, int32_t rows, int32_t G, const int32_t *visible, 
 CPU_INSTANCES(statistics, (float *s, int32_t rows, int32_t G, const int32_t *visible, float *top, float *sum),
               statistics_body(s, rows, G, visible, top, sum))
 CPU_INSTANCES(collect,
-              (float *p, int32_t n_tok, int32_t G, const float *top, const float *sum, bool window, float *acc),
-              collect_body(p, n_tok, G, top, sum, window, acc))
+              (float *p, int32_t n_tok, int32_t G, const float *top, const float *sum, bool window, bool maximum,
+               float *acc),
+              collect_body(p, n_tok, G, top, sum, window, maximum, acc))
 
 static void load_queries(const scores *x, int32_t h, int32_t t0, int32_t n_tok, const buffers *b)
 {
@@ -172,7 +175,7 @@ static void collect_item(void *ctx, int64_t item, int32_t worker)
             visible[t] = clamp_block(sees_ctx(x, t0 + t), key0);
         load_queries(x, h, t0, n_tok, &b);
         if (score_block(x, &b, n_tok, visible))
-            collect_pick(x->be->isa)(b.p, n_tok, x->G, x->top + at, x->sum + at, x->window, acc[0]);
+            collect_pick(x->be->isa)(b.p, n_tok, x->G, x->top + at, x->sum + at, x->window, x->maximum, acc[0]);
     }
     for (int32_t o = 0; o < n_out; o++)
         for (int32_t j = 0; j < count; j++)
@@ -229,6 +232,7 @@ kve_status cpu_future_importance(kve_backend *be, const kve_future_importance_pa
                 .Hkv = p->Hkv,
                 .D = p->D,
                 .i_layer = p->i_layer,
+                .maximum = p->maximum,
                 .kv_dtype = p->kv_dtype};
     return run(&x);
 }

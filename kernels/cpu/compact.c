@@ -14,7 +14,7 @@ static void gather_item(void *ctx, int64_t item, int32_t worker)
     (void)worker;
     int32_t heads = p->n_layers * p->Hkv; /* a head beyond Hkv is one of the next layer, in the cache and in order */
     int32_t h = (int32_t)(item % heads), r0 = (int32_t)(item / heads) * ROWS;
-    int32_t r1 = p->count - r0 < ROWS ? p->count : r0 + ROWS;
+    int32_t count = p->counts ? p->counts[h] : p->count, r1 = count - r0 < ROWS ? count : r0 + ROWS;
     size_t bytes = (size_t)p->D * kve_dtype_bytes(p->kv_dtype);
     for (int32_t r = r0; r < r1; r++) {
         int32_t j = p->order[(size_t)h * (size_t)p->order_stride + (size_t)r];

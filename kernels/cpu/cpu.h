@@ -68,7 +68,9 @@ static inline uint16_t cpu_to_bf16(float f)
 /* Element offset of row j of (i_layer, h) in a kve_kv. */
 static inline size_t cpu_kv_row(const kve_kv *kv, int32_t Hkv, int32_t D, int32_t i_layer, int32_t h, int32_t j)
 {
-    return (((size_t)i_layer * (size_t)Hkv + (size_t)h) * (size_t)kv->cap + (size_t)j) * (size_t)D;
+    size_t head = (size_t)i_layer * (size_t)Hkv + (size_t)h;
+    size_t first = kv->first ? (size_t)kv->first[head] : head * (size_t)kv->cap;
+    return (first + (size_t)j) * (size_t)D;
 }
 
 /* Reads one cached row as fp32. */

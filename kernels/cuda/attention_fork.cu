@@ -319,7 +319,7 @@ template <class E, int LANES> __device__ static slice_keys<E> keys_of(const fork
     const int32_t slice = blockIdx.z;
     const bool tail = slice == c.n_slices;
     const kve_kv kv = tail ? slot.tail : slot.prefix;
-    const size_t at = kv_row(kv.cap, c.p.Hkv, c.p.D, c.p.i_layer, h, 0);
+    const size_t at = kv_ragged_row(kv, c.p.Hkv, c.p.D, c.p.i_layer, h, 0);
     const int32_t t = c.row0 + static_cast<int32_t>(blockIdx.x);
     return {static_cast<const E *>(kv.k) + at, static_cast<const E *>(kv.v) + at,
             tail ? c.p.tail_len[x] + (t - c.p.row_of[x]) + 1 : prefix_of(c.p, x, h), tail ? 0 : slice * PART,

@@ -16,6 +16,7 @@ struct scores {
     int32_t T, n, Hq, Hkv, G, D, i_layer;
     bool window; /* causal inside the context, mean over T; otherwise all of it and a tail, the group's maximum */
     kve_dtype kv_dtype;
+    bool maximum;     /* over the T tokens instead of the sum */
     float *top, *sum; /* [T][Hq] */
 };
 
@@ -72,7 +73,7 @@ __device__ static float probability(const scores &x, int32_t t, int32_t head, co
     return expf(dot * x.scale - x.top[at]) / x.sum[at];
 }
 
-/* Sum over the tokens of this warp's share: of one query head (window), or of the group's maximum. */
+/* Sum (or maximum) over the tokens of this warp's share: of one query head (window), or of the group's maximum. */
 __device__ static float collect(const scores &x, int32_t h, int32_t g0, int32_t g1, int32_t j, const float *key)
 {
     float acc = 0;
@@ -84,7 +85,7 @@ __device__ static float collect(const scores &x, int32_t h, int32_t g0, int32_t 
             float p = probability(x, t, h * x.G + g, key);
             best = p <= best ? best : p;
         }
-        acc += best;
+        acc = x.maximum ? (best <= acc ? acc : best) : acc + best;
     }
     return acc;
 }
@@ -108,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) collect_kernel(scores x)
         if (threadIdx.x < KEYS && j < x.n) {
             float sum = 0;
             for (int w = 0; w < WARPS; w++)
-                sum += part[w][lane];
+                sum = x.maximum ? (part[w][lane] <= sum ? sum : part[w][lane]) : sum + part[w][lane];
             x.out[static_cast<size_t>(h * n_out + o) * x.n + j] = x.window ? sum / x.T : sum;
         }
         __syncthreads(); /* before the parts are written again */
@@ -138,15 +139,15 @@ static kve_status run(cuda_backend *c, scores x)
 
 kve_status cuda_attention_window(kve_backend *be, const kve_attention_window_params *p)
 {
-    scores x = {p->q,   p->kv, {},   p->out,     p->scale, p->W,        p->n,    p->Hq,
-                p->Hkv, 1,     p->D, p->i_layer, true,     p->kv_dtype, nullptr, nullptr};
+    scores x = {p->q, p->kv, {},         p->out, p->scale,    p->W,  p->n,    p->Hq,  p->Hkv,
+                1,    p->D,  p->i_layer, true,   p->kv_dtype, false, nullptr, nullptr};
     return run(cuda_of(be), x);
 }
 
 kve_status cuda_future_importance(kve_backend *be, const kve_future_importance_params *p)
 {
-    scores x = {p->q,   p->ctx, p->tail, p->out,     p->scale, p->f,        p->n,    p->Hq,
-                p->Hkv, 1,      p->D,    p->i_layer, false,    p->kv_dtype, nullptr, nullptr};
+    scores x = {p->q, p->ctx, p->tail,    p->out, p->scale,    p->f,       p->n,    p->Hq,  p->Hkv,
+                1,    p->D,   p->i_layer, false,  p->kv_dtype, p->maximum, nullptr, nullptr};
     return run(cuda_of(be), x);
 }
 

@@ -13,11 +13,12 @@ template <class W> static __global__ void __launch_bounds__(THREADS) gather_kern
 {
     int32_t h = blockIdx.y;
     const int32_t *order = p.order + static_cast<size_t>(h) * p.order_stride;
-    int32_t r0 = blockIdx.x * ROWS, n = min(static_cast<int32_t>(ROWS), p.count - r0);
+    int32_t r0 = blockIdx.x * ROWS, count = p.counts ? p.counts[h] : p.count,
+            n = min(static_cast<int32_t>(ROWS), count - r0);
     for (int32_t i = threadIdx.x; i < n * words; i += blockDim.x) {
         int32_t r = r0 + i / words, word = i % words;
-        size_t from = (kv_row(p.from.cap, p.Hkv, 1, p.i_layer, h, order[r])) * words + word;
-        size_t to = (kv_row(p.to.cap, p.Hkv, 1, p.i_layer, h, r)) * words + word;
+        size_t from = kv_row(p.from.cap, p.Hkv, 1, p.i_layer, h, order[r]) * words + word;
+        size_t to = kv_ragged_row(p.to, p.Hkv, 1, p.i_layer, h, r) * words + word;
         static_cast<W *>(p.to.k)[to] = static_cast<const W *>(p.from.k)[from];
         static_cast<W *>(p.to.v)[to] = static_cast<const W *>(p.from.v)[from];
     }

@@ -59,6 +59,13 @@ __device__ inline size_t kv_row(int32_t cap, int32_t Hkv, int32_t D, int32_t i_l
     return ((static_cast<size_t>(i_layer) * Hkv + h) * cap + j) * D;
 }
 
+/* The same where the cache may be ragged. */
+__device__ inline size_t kv_ragged_row(const kve_kv &kv, int32_t Hkv, int32_t D, int32_t i_layer, int32_t h, int32_t j)
+{
+    return kv.first ? (kv.first[static_cast<size_t>(i_layer) * Hkv + h] + j) * D
+                    : kv_row(kv.cap, Hkv, D, i_layer, h, j);
+}
+
 /* bf16 is the upper half of an f32. */
 __device__ inline float from_bf16(uint16_t x)
 {

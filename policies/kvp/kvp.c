@@ -3,6 +3,7 @@
 
 #include "host/base/file.h"
 #include "host/base/hash.h"
+#include "kernels/cost.h"
 #include "policies/kvp/net.h"
 
 #include <stdlib.h>
@@ -121,6 +122,14 @@ static kve_status score_kvp(const kve_policy *p, const kve_policy_view *v, float
     return v->be->vt->kvp_score(v->be, &params);
 }
 
+static double flops_kvp(const kve_policy *p, const kve_shape *s, int32_t n)
+{
+    const kve_kvp_net *net = &((const kvp *)p)->net;
+    const kve_kvp_score_params params = {
+        .n = n, .Hkv = s->Hkv, .D = s->D, .H = net->shape.H, .P = net->shape.P, .n_layers = 1, .inputs = net->inputs};
+    return kve_cost_kvp_score(&params).flops;
+}
+
 const char *kve_kvp_policy_sha256(const kve_policy *p)
 {
     return p->score == score_kvp ? ((const kvp *)p)->sha256 : NULL;
@@ -141,7 +150,7 @@ static kve_status make_name(const char *path, kve_arena *arena, const char **out
     return KVE_OK;
 }
 
-kve_status kve_kvp_policy(const char *path, kve_arena *arena, const kve_policy **out)
+kve_status kve_kvp_policy(const char *path, const char *name, kve_arena *arena, const kve_policy **out)
 {
     kvp *self = NULL;
     char *kept = NULL;
@@ -155,9 +164,12 @@ kve_status kve_kvp_policy(const char *path, kve_arena *arena, const kve_policy *
                               .needs = (self->net.inputs & KVE_KVP_K ? KVE_NEED_KEYS : 0u) |
                                        (self->net.inputs & KVE_KVP_V ? KVE_NEED_VALUES : 0u),
                               .score = score_kvp,
+                              .flops = flops_kvp,
                               .fits = fits_kvp,
                               .close = close_kvp};
-    KVE_TRY(make_name(path, arena, &self->base.name));
+    self->base.name = name;
+    if (!name)
+        KVE_TRY(make_name(path, arena, &self->base.name));
     *out = &self->base;
     return KVE_OK;
 }

@@ -10,7 +10,8 @@ from common import MODEL, kveval, run_checks, work
 BASE = ("bench", "e2e", "--model", MODEL, "--length", "40", "--steps", "3", "--forks", "5", "--dtype", "f32")
 SWEEP = ("--task", f"text:{work}/text.txt")
 QUICK = ("--min-samples", "2", "--max-noise", "100", "--min-time", "0", "--timeout", "20")
-POLICIES = ["random", "streaming_llm", "knorm", "keydiff", "lagkv", "snapkv", "tova"]
+POLICIES = ["random", "streaming_llm", "knorm", "keydiff", "lagkv", "cur", "leverage", "snapkv", "tova", "h2o",
+            "noncausal_attn", "compactor", "expected_attention", "criticalkv", "pyramidkv", "adakv"]
 KEYS = ([("prefill", 40, 1), ("score random", 40, 1), ("rank", 40, 1), ("compact", 40, 1)] +
         [(f"score {p}", 40, 1) for p in POLICIES[1:]] +
         [("decode", 40, 1), ("decode", 40, 5), ("cell", 40, 1), ("sweep", 40, 48)])

@@ -205,6 +205,58 @@ def check_interrupt():
     assert "lr = 0.002, the command says 0.001" in done.stderr, done.stderr
 
 
+def recipe(*args, **env):
+    return subprocess.run(["bash", "bench/train_kvp.sh", *args], cwd=SOURCE, text=True, capture_output=True, timeout=500,
+                          env={**os.environ, "KVEVAL": KVEVAL, "MAX_MINUTES": "8", **env})
+
+
+def check_recipe():
+    """bench/train_kvp.sh from a text to weights that evaluate; again, nothing is done twice."""
+    with open(path("held.txt"), "w") as f:
+        f.write("another text, which is not the one to learn from " * 12)
+    env = {"MODEL": MODEL, "OUT": path("recipe"), "TEXTS": path("text.txt"), "HELD_TEXTS": path("held.txt"),
+           "LENGTH": "96", "STEPS": "6", "WIDTH": "16"}
+    done = recipe("s", **env)
+    weights = path("recipe/kvp_s.safetensors")
+    assert done.returncode == 0 and os.path.isfile(weights), done.stdout + done.stderr
+    with open(weights, "rb") as f:
+        first = f.read()
+    made = {f: os.stat(f).st_mtime_ns for d, _, names in os.walk(path("recipe")) for f in [os.path.join(d, n) for n in names]}
+    again = recipe("s", **env)
+    assert again.returncode == 0, again.stderr
+    assert all(os.stat(f).st_mtime_ns == t for f, t in made.items() if f.endswith(".safetensors"))
+    with open(weights, "rb") as f:
+        assert f.read() == first
+    run("recipe-eval", policy=f"kvp:{weights}", budget="9")
+    assert recipe("x").returncode == 2
+
+
+def check_recipe_ruler():
+    """The same of kvp_r, on the default model where it is there."""
+    if subprocess.run([KVEVAL, "info", "--model", "smollm2"], capture_output=True).returncode:
+        print("skipped: the default model is not cached (bash bench/fetch_model.sh)")
+        return
+    done = recipe("r", MODEL="smollm2", OUT=path("ruler"), LENGTH="512", TASKS="niah_single_1", SAMPLES="1", HELD_OUT="1",
+                  STEPS="2")
+    assert done.returncode == 0 and os.path.getsize(path("ruler/kvp_r.safetensors")) < 5e6, done.stdout + done.stderr
+
+
+def check_shipped():
+    """Weights that come with the program: small, whole, for one model each; another model says that there are none."""
+    folder = os.path.join(SOURCE, "policies/weights")
+    names = sorted(f for f in os.listdir(folder) if f.endswith(".safetensors"))
+    assert names, folder
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as f:
+            data = f.read()
+        meta = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]
+        assert len(data) <= 5e6 and len(meta["model_sha256"]) == 64 and json.loads(meta["recipe"]), name
+        assert name.split("-")[0] in ("kvp_r", "kvp_s"), name
+    refused = kveval("eval", *INPUT, "--task", f"text:{work}/text.txt", "--policy", "kvp_r", "--budget", "9", "--out",
+                     path("shipped"), code=2)
+    assert "none of its files" in refused.stderr, refused.stderr
+
+
 def check_bad_input():
     base = ("train", *traces(), "--out", path("bad.safetensors"))
     for flags, words in ((("--objective", "reinforce"), "rl, regression or topb"), (("--inputs", "vk"), "kvpos"),

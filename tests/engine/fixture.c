@@ -118,3 +118,16 @@ void extend_fork(kve_session *s, forks *f, int32_t x, const int32_t *ids, int32_
             rows_logits(s, T, logits + (size_t)at * V);
     }
 }
+
+kve_ranked ranked_make(const kve_model *m, const kve_context *ctx, const float *scores, int32_t b, int32_t sink,
+                       int32_t recent)
+{
+    int32_t rows[256], heads = m->cfg.shape.L * m->cfg.shape.Hkv;
+    kve_ranked r;
+    assert_in_range(heads, 1, 256);
+    for (int32_t h = 0; h < heads; h++)
+        rows[h] = b;
+    MUST(kve_ranked_order(m, ctx, scores, sink, recent, &r));
+    MUST(kve_ranked_gather(m, ctx, rows, &r));
+    return r;
+}

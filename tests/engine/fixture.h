@@ -39,6 +39,10 @@ double worst_row(const float *a, const float *b, int32_t rows, size_t n); /* the
 /* The same bits, and no NaN. */
 bool same_bits(const float *a, const float *b, size_t n);
 
+/* Ranked by device scores [L][Hkv][n], the first b rows of every head gathered. Freed with kve_ranked_free. */
+kve_ranked ranked_make(const kve_model *m, const kve_context *ctx, const float *scores, int32_t b, int32_t sink,
+                       int32_t recent);
+
 /* Forks of one batch with all they own. Zero-initialise, add, begin, end. */
 enum { MOST_FORKS = 32 };
 typedef struct forks {

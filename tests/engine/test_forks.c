@@ -22,16 +22,25 @@ typedef struct scene {
     float *full; /* [rest][V] */
 } scene;
 
-/* One fork's logits of the tokens behind the context; the caller's to free. */
-static float *fork_logits(const scene *c, kve_kv prefix, int32_t kept)
+/* One fork's logits of the tokens behind the context; the caller's to free. lengths: host [L Hkv], or NULL: `kept`. */
+static float *fork_logits_at(const scene *c, kve_kv prefix, int32_t kept, const int32_t *lengths)
 {
     float *logits = must_alloc((size_t)c->rest * c->V, sizeof *logits);
     forks f = {.m = c->f.m};
     forks_add(&f, prefix, kept, c->p, c->rest);
+    if (lengths) {
+        size_t heads = (size_t)c->f.m->cfg.shape.L * (size_t)c->f.m->cfg.shape.Hkv;
+        MUST(c->f.be->vt->write(c->f.be, f.lengths[0], lengths, heads * sizeof *lengths));
+    }
     forks_begin(&f);
     extend_fork(c->s, &f, 0, c->q.ids + c->p, c->rest, CHUNK, logits);
     forks_end(&f);
     return logits;
+}
+
+static float *fork_logits(const scene *c, kve_kv prefix, int32_t kept)
+{
+    return fork_logits_at(c, prefix, kept, NULL);
 }
 
 static void open_scene(const char *model, scene *c)
@@ -101,9 +110,8 @@ static void test_ranked(void **state)
         double worst = 0;
         for (int kind = 0; kind < 3; kind++) {
             float *scores = make_scores(&c, kind);
-            kve_ranked r;
-            MUST(kve_ranked_make(c.f.m, &c.ctx, scores, c.p, kind == 1 ? 4 : 0, kind == 1 ? 16 : 0, &r));
-            assert_true(r.b_max == c.p && r.n == c.p);
+            kve_ranked r = ranked_make(c.f.m, &c.ctx, scores, c.p, kind == 1 ? 4 : 0, kind == 1 ? 16 : 0);
+            assert_true(r.kv.cap == c.p && r.n == c.p);
             assert_true((check_order(&c, &r) > 0) == (kind < 2)); /* recent tokens move; NaN alone moves nothing */
             float *got = fork_logits(&c, r.kv, c.p), *less = fork_logits(&c, r.kv, c.p - 1);
             double off = worst_row(got, c.full, c.rest, c.V);
@@ -117,6 +125,48 @@ static void test_ranked(void **state)
             c.f.be->vt->free(c.f.be, scores);
         }
         printf("%s: ranked against full: worst relative error %.2e\n", g_tiny[i], worst);
+        close_scene(&c);
+    }
+}
+
+/* Heads of different lengths: the packed cache takes the memory of its rows and no more, and what reads it sees what a
+ * uniform cache with these lengths shows. */
+static void check_ragged(const scene *c, const float *scores)
+{
+    const kve_model *m = c->f.m;
+    int32_t rows[64], heads = m->cfg.shape.L * m->cfg.shape.Hkv, total = 0;
+    kve_rng rng;
+    kve_rng_init(&rng, 10, 0, 0, 0);
+    assert_in_range(heads, 2, 64);
+    for (int32_t h = 0; h < heads; h++) {
+        rows[h] = h == 0 ? c->p : h == 1 ? 1 : (int32_t)kve_rng_below(&rng, (uint64_t)c->p);
+        total += rows[h];
+    }
+    kve_ranked whole = ranked_make(m, &c->ctx, scores, c->p, 1, 2), packed;
+    MUST(kve_ranked_order(m, &c->ctx, scores, 1, 2, &packed));
+    size_t before = c->f.be->vt->bytes_in_use(c->f.be);
+    MUST(kve_ranked_gather(m, &c->ctx, rows, &packed));
+    assert_int_equal(c->f.be->vt->bytes_in_use(c->f.be) - before,
+                     kve_kv_bytes(m, total) + (size_t)heads * sizeof(int64_t));
+    assert_non_null(packed.kv.first);
+    float *want = fork_logits_at(c, whole.kv, c->p, rows), *got = fork_logits_at(c, packed.kv, c->p, rows);
+    assert_true(same_bits(want, got, (size_t)c->rest * c->V));
+    assert_false(same_bits(want, c->full, (size_t)c->rest * c->V));
+    free(want);
+    free(got);
+    kve_ranked_free(m, &whole);
+    kve_ranked_free(m, &packed);
+}
+
+static void test_ragged(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TINY; i++) {
+        scene c;
+        open_scene(g_tiny[i], &c);
+        float *scores = make_scores(&c, 0);
+        check_ragged(&c, scores);
+        c.f.be->vt->free(c.f.be, scores);
         close_scene(&c);
     }
 }
@@ -185,7 +235,7 @@ static void test_batch(void **state)
         kve_ranked r;
         open_scene(g_tiny[i], &c);
         float *scores = make_scores(&c, 0);
-        MUST(kve_ranked_make(c.f.m, &c.ctx, scores, c.p, 0, 0, &r));
+        r = ranked_make(c.f.m, &c.ctx, scores, c.p, 0, 0);
         check_batch(&c, r.kv);
         kve_ranked_free(c.f.m, &r);
         c.f.be->vt->free(c.f.be, scores);
@@ -301,10 +351,8 @@ static void test_greedy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranked),
-        cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_teacher),
-        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_ranked),  cmocka_unit_test(test_ragged), cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_teacher), cmocka_unit_test(test_greedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

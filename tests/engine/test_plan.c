@@ -39,7 +39,7 @@ static void check_model(const char *name, kve_dtype dtype)
     MUST(f.be->vt->alloc(f.be, (size_t)(s->L * s->Hkv * r.n) * sizeof *scores, &scores));
     before = in_use(&f);
     kve_ranked ranked;
-    MUST(kve_ranked_make(f.m, &ctx, scores, r.b_max, 0, 0, &ranked));
+    ranked = ranked_make(f.m, &ctx, scores, r.b_max, 0, 0);
     assert_int_equal(in_use(&f) - before, p.ranked);
     before = in_use(&f);
     forks fork = {.m = f.m};

@@ -24,8 +24,9 @@ int folder_setup(void **state)
 
 int folder_teardown(void **state)
 {
-    static const char *const files[] = {"records.jsonl",          "manifest.json",     "report/summary.csv",
-                                        "report/differences.csv", "report/index.html", "report"};
+    static const char *const files[] = {
+        "records.jsonl",     "manifest.json", "report/summary.csv", "report/differences.csv", "report/reward_heads.csv",
+        "report/index.html", "report"};
     run_folder *f = *state;
     char path[512];
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -17,7 +17,7 @@
 /* clang-format off */
 #define TEXTS(X)                                                                                                       \
     X(sample_id)                                                                                                       \
-    X(task) X(task_version) X(policy) X(status) X(reason) X(info) X(note) X(prompt_sha256) X(prediction) X(metric) \
+    X(task) X(task_version) X(policy) X(status) X(reason) X(info) X(allocation) X(note) X(prompt_sha256) X(prediction) X(metric) \
     X(subject)
 #define INTS(X)                                                                                                        \
     X(budget)                                                                                                          \
@@ -26,7 +26,7 @@
     X(kept_max)                                                                                                        \
     X(kv_bytes)                                                                                                        \
     X(sink)                                                                                                            \
-    X(recent)                                                                                                          \
+    X(recent) X(evict_every) X(n_evictions)                                                                                                          \
     X(n_scored)                                                                                                        \
     X(n_future)                                                                                                        \
     X(n_prefills)                                                                                                      \
@@ -34,6 +34,7 @@
     X(score_us) X(rank_us) X(compact_us) X(decode_us) X(decode_forks) X(n_generated) X(attempt) X(unix_time)   \
     X(gold) X(shots)
 #define NUMS(X)                                                                                                        \
+    X(prefill_flops) X(score_flops)                                                                                    \
     X(score)                                                                                                           \
     X(nll_sum)                                                                                                         \
     X(reward_lost) X(reward_norm) X(reward_sum) X(reward_sum_norm) X(acc) X(acc_norm) X(rouge_l_longbench)

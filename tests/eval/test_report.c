@@ -328,23 +328,47 @@ static void test_times_and_rates(void **state)
 static void test_order(void **state)
 {
     run_folder *f = *state;
-    static const char *const order[] = {"full", "a_free", "z_free", "b_prefill", "a_future"};
-    static const char *const infos[] = {"none", "attention-free", "attention-free", "prefill-attention",
-                                        "future-attention"};
-    for (size_t i = 5; i-- > 0;) {
+    static const char *const order[] = {"full", "a_free", "z_free", "b_prefill", "a_second", "a_future"};
+    static const char *const infos[] = {"none",        "attention-free",  "attention-free", "prefill-attention",
+                                        "second-pass", "future-attention"};
+    for (size_t i = 6; i-- > 0;) {
         kve_record rec = a_record("t", "1", order[i], i == 0 ? FULL : i % 2 ? 1024 : 64, 1.0);
         rec.info = infos[i];
         add_record(f, &rec);
     }
     kve_report r = load(f);
-    assert_int_equal(r.n_policies, 5);
-    for (size_t i = 0; i < 5; i++)
+    assert_int_equal(r.n_policies, 6);
+    for (size_t i = 0; i < 6; i++)
         assert_string_equal(r.policies[i].name, order[i]);
     assert_string_equal(kve_report_mark(&r.policies[2]), "");
     assert_string_equal(kve_report_mark(&r.policies[3]), "\xe2\x80\xa0");
-    assert_string_equal(kve_report_mark(&r.policies[4]), "\xe2\x80\xa1");
+    assert_string_equal(kve_report_mark(&r.policies[4]), "\xc2\xa7");
+    assert_string_equal(kve_report_mark(&r.policies[5]), "\xe2\x80\xa1");
     assert_int_equal(r.n_slots, 3);
     assert_true(r.budgets[1] == 64 && r.budgets[2] == 1024);
+    kve_report_free(&r);
+}
+
+/* Uneven lengths are a fault of a policy whose budget is every head's, and the point of one that shares it. */
+static void test_shared_budgets(void **state)
+{
+    run_folder *f = *state;
+    for (int shared = 0; shared < 2; shared++) {
+        kve_record rec = a_record("t", "1", shared ? "heads" : "each", 64, 1.0);
+        rec.info = "prefill-attention";
+        rec.allocation = shared ? "heads" : "uniform";
+        rec.n_context = 1000;
+        rec.kept_min = 20;
+        rec.kept_max = 100;
+        add_record(f, &rec);
+    }
+    kve_report r = load(f);
+    for (size_t p = 0; p < r.n_policies; p++) {
+        const kve_report_cell *c = kve_report_at(&r, scope_of(&r, "t", false), p, 1);
+        bool shared = strcmp(r.policies[p].name, "heads") == 0;
+        assert_true(c->above == !shared && c->below == !shared && c->uneven == !shared && c->n_compressed == 1);
+        assert_string_equal(kve_report_mark(&r.policies[p]), shared ? "\xe2\x80\xa0\xc2\xb6" : "\xe2\x80\xa0");
+    }
     kve_report_free(&r);
 }
 
@@ -354,6 +378,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_means_and_suites),
+        TEST(test_shared_budgets),
         TEST(test_subjects_are_pooled),
         TEST(test_pooled_interval),
         TEST(test_interval_stays_inside_tasks),

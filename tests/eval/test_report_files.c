@@ -84,7 +84,7 @@ static char *csv_field(const char **p)
 static void test_csv_reads_back(void **state)
 {
     enum {
-        N_COLS = 26,
+        N_COLS = 28,
         TASK = 2,
         POLICY = 3,
         BUDGET = 5,
@@ -93,7 +93,7 @@ static void test_csv_reads_back(void **state)
         MEAN = 9,
         LOW = 10,
         HIGH = 11,
-        COMPRESSED = 24
+        COMPRESSED = 26
     };
     run_folder *f = *state;
     small_run(f, false);
@@ -479,6 +479,7 @@ static void test_two_protocols(void **state)
         {",\"chat_family\":\"plain\"", "chat_family is default in A and plain in B"},
         {",\"model_sha256\":\"0123456789abcdef\"", "model_sha256 is default in A and 0123456789ab in B"},
         {",\"answer\":\"generate\"", "answer is default in A and generate in B"},
+        {",\"evict_every\":\"64\"", "evict_every is default in A and 64 in B"},
     };
     run_folder *a = *state, *b = NULL;
     void *other = NULL;

@@ -194,7 +194,7 @@ static void test_all_heads(void **state)
     kve_rng r;
     kve_rng_init(&r, 13, 0, 0, 0);
     float importance[HEADS * N];
-    int32_t order[HEADS * N], budgets[MANY_BUDGETS];
+    int32_t order[HEADS * N], lengths[MANY_BUDGETS * HEADS];
     double *lost = calloc((size_t)MANY_BUDGETS * HEADS, sizeof *lost), sums[HEADS] = {-1, -1, -1}, alone[HEADS];
     assert_non_null(lost);
     for (int h = 0; h < HEADS; h++) {
@@ -203,12 +203,12 @@ static void test_all_heads(void **state)
         for (int i = 0; i < N; i++)
             importance[h * N + i] = kve_rng_float(&r);
     }
-    for (int i = 0; i < MANY_BUDGETS; i++) /* more than fit one pass */
-        budgets[i] = 1 + (int32_t)kve_rng_below(&r, N + 5);
-    kve_reward_all(importance, order, HEADS, N, budgets, MANY_BUDGETS, lost, sums);
+    for (int i = 0; i < MANY_BUDGETS * HEADS; i++) /* more than fit one pass */
+        lengths[i] = (int32_t)kve_rng_below(&r, N + 5);
+    kve_reward_all(importance, order, HEADS, N, lengths, MANY_BUDGETS, lost, sums);
     for (int h = 0; h < HEADS; h++) {
         for (int i = 0; i < MANY_BUDGETS; i++)
-            near(lost[i * HEADS + h], oracle_lost(importance + h * N, order + h * N, N, budgets[i]));
+            near(lost[i * HEADS + h], oracle_lost(importance + h * N, order + h * N, N, lengths[i * HEADS + h]));
         near(sums[h], oracle_sum(importance + h * N, order + h * N, N));
         alone[h] = -1;
     }

@@ -113,25 +113,37 @@ static kve_status rank_all(void *ctx, const kve_observation *o)
     seen *s = ctx;
     const kve_shape *d = &o->m->cfg.shape;
     size_t heads = (size_t)d->L * (size_t)d->Hkv, n = (size_t)o->ctx->n;
-    kve_scoring scoring = {.m = o->m, .ctx = o->ctx, .sample_name = "the same", .seed = 3, .sink = 1, .recent = 2};
+    const int32_t budget = o->ctx->n;
+    kve_scoring scoring = {.m = o->m,
+                           .ctx = o->ctx,
+                           .sample_name = "the same",
+                           .cos = o->cos,
+                           .sin = o->sin,
+                           .budget = budget,
+                           .seed = 3,
+                           .sink = 1,
+                           .recent = 2};
+    int32_t *lengths = calloc(heads, sizeof *lengths);
+    assert_non_null(lengths);
     for (size_t i = 0; i < kve_policy_count(); i++) {
         const kve_policy *p = kve_policy_at(i);
-        kve_ranked r = {0};
-        int64_t us;
-        if (p->keeps_all || (p->needs & KVE_NEED_FUTURE))
+        kve_ranking r = {.budgets = &budget, .n_budgets = 1, .lengths = lengths};
+        if (p->keeps_all || (p->needs & (KVE_NEED_FUTURE | KVE_NEED_REPLAY | KVE_NEED_QUESTION)))
             continue;
-        KVE_TRY(kve_rank_context(&scoring, p, o->ctx->n, NULL, &r, &us));
-        keep(s, r.order, heads * n * sizeof(int32_t));
-        keep(s, r.kv.k, heads * n * (size_t)d->D * sizeof(float));
-        keep(s, r.kv.v, heads * n * (size_t)d->D * sizeof(float));
-        kve_ranked_free(o->m, &r);
+        KVE_TRY(kve_rank_context(&scoring, p, &r));
+        keep(s, r.ranked.order, heads * n * sizeof(int32_t));
+        keep(s, r.ranked.kv.k, heads * n * (size_t)d->D * sizeof(float));
+        keep(s, r.ranked.kv.v, heads * n * (size_t)d->D * sizeof(float));
+        kve_ranked_free(o->m, &r.ranked);
     }
+    free(lengths);
     return KVE_OK;
 }
 
 static seen rank_sample(const fixture *f, kve_sample *s)
 {
-    kve_evaluator *e = open_evaluator(f, (kve_eval_options){.question_in = true}); /* asked to put it in */
+    kve_evaluator *e =
+        open_evaluator(f, (kve_eval_options){.question_in = true, .all_queries = true}); /* asked to put it in */
     seen out = {.f = f};
     must(kve_observe(e, s, rank_all, &out));
     kve_evaluator_close(e);

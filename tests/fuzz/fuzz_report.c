@@ -11,7 +11,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kve_str text = {0};
     fuzz_file("records.jsonl", data, size, path);
     if (accepted(kve_report_load(fuzz_folder(), &r)) && accepted(kve_report_summarise(&r))) {
+        kve_report_heads_shape(&r, "1", "2");
         must(kve_report_csv(&r, &text) == KVE_OK);
+        must(kve_report_csv_heads(&r, &text) == KVE_OK);
         must(kve_report_csv_differences(&r, &text) == KVE_OK);
         must(kve_report_markdown(&r, &none, false, &text) == KVE_OK);
         must(kve_report_html(&r, &none, NULL, 0, NULL, &text) == KVE_OK);

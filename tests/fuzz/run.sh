@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 seconds=${1:-5}
 shift || true
 targets=("$@")
-((${#targets[@]})) || targets=(json gguf safetensors tokenizer config chat rows qa tasks record report)
+((${#targets[@]})) || targets=(json gguf safetensors kvp tokenizer config chat rows qa tasks record report)
 build=${BUILD_DIR:-build-fuzz}
 crashes=$build/crashes
 # One allocation above 256 MiB is a fault too: no seed has more than 32 KiB, so a number of the file was believed.

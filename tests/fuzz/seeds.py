@@ -72,6 +72,20 @@ def safetensors_seeds():
     yield safetensors({**tiny, "lm_head.weight": [3, 4], layer + "self_attn.rotary_emb.inv_freq": [1]}, dtype="BF16")
 
 
+def kvp_seeds():
+    meta = {"format": "kveval-kvp-1", "layers": "1", "kv_heads": "1", "head_dim": "16", "width": "16", "position_width": "16",
+            "inputs": "kvpos", "position": "analytic", "model": "m", "model_sha256": "0" * 64, "objective": "rl", "recipe": "{}",
+            "data_sha256": "1" * 64, "seed": "42", "step": "7"}
+    count = 1792  # kve_kvp_count of 16, 16, 16
+    yield safetensors({"weights": [1, 1, count]}, meta, "F16")
+    yield safetensors({"weights": [1, 1, count]}, {**meta, "inputs": "k"})
+    yield safetensors({"weights": [1, 1, count], "table": [1, 5, 16]}, {**meta, "position": "table"})
+    for key in meta:
+        for value in ("", "0", "-1", "17", "9" * 20, "\u0000x"):
+            yield safetensors({"weights": [1, 1, count]}, {**meta, key: value}, "F16")
+        yield safetensors({"weights": [1, 1, count]}, {k: v for k, v in meta.items() if k != key}, "F16")
+
+
 def json_seeds():
     yield b'{"n": -1.5e+3, "s": "\\u00e9\\ud83d\\ude00\\n\\"\\\\", "b": [true, false, null], "o": {"": {}}, "i": 9007199254740993}'
     yield b'[[[[[[]]]]], "\xc3\xa9", 0, 1E9, 0.1]'
@@ -234,7 +248,7 @@ def segment_seeds():
     yield b"".join(b"%08x %s\n" % (zlib.crc32(t), t) for t in (s.encode() for s in next(record_lines())))
 
 
-SEEDS = {"safetensors": safetensors_seeds, "json": json_seeds, "tokenizer": tokenizer_seeds, "config": config_seeds,
+SEEDS = {"safetensors": safetensors_seeds, "kvp": kvp_seeds, "json": json_seeds, "tokenizer": tokenizer_seeds, "config": config_seeds,
          "rows": rows_seeds, "qa": qa_seeds, "tasks": tasks_seeds, "chat": chat_seeds, "record": segment_seeds, "report": record_seeds}
 
 

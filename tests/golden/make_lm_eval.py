@@ -4,11 +4,12 @@ with the records of a run. Needs `pip install lm-eval` and a model as a Hugging 
 
 usage: make_lm_eval.py make MODEL_DIR DATA_DIR OUT.jsonl     rows of task, sample_id, loglik, acc, acc_norm
        make_lm_eval.py compare OUT.jsonl RECORDS.jsonl       full-cache records of
-           kveval eval --model MODEL_DIR --task boolq,arc-challenge,hellaswag,mmlu/anatomy --shots 0 --samples 50
-               --policy full --budget 64 --dtype f32 --data DATA_DIR --out DIR
+           kveval eval --model MODEL_DIR --task boolq,arc-challenge,hellaswag --shots 0 --samples 50 --policy full --budget 64
+               --dtype f32 --data DATA_DIR --out DIR        and likewise --task mmlu --data DATA_DIR/mmlu/csv
 
-DATA_DIR holds boolq/validation.jsonl, arc_challenge/test.jsonl, hellaswag/validation.jsonl and mmlu/test.jsonl in Hugging
-Face's fields. The harness's own task definitions are used; only where their rows come from is changed."""
+DATA_DIR holds boolq/validation.jsonl, arc_challenge/test.jsonl and hellaswag/validation.jsonl in Hugging Face's fields, and
+mmlu/csv/test/high_school_chemistry_test.csv as its authors publish it. The harness's own task definitions are used; only where their rows come from is changed."""
+import csv
 import json
 import math
 import pathlib
@@ -16,17 +17,23 @@ import sys
 import tempfile
 
 ITEMS = 50
-# ours, the harness's task, the file, and which rows of it
-TASKS = [("boolq", "boolq", "boolq/validation.jsonl", lambda row: True),
-         ("arc-challenge", "arc_challenge", "arc_challenge/test.jsonl", lambda row: True),
-         ("hellaswag", "hellaswag", "hellaswag/validation.jsonl", lambda row: True),
-         ("mmlu/anatomy", "mmlu_anatomy", "mmlu/test.jsonl", lambda row: row["subject"] == "anatomy")]
+# ours, the harness's task, the file
+TASKS = [("boolq", "boolq", "boolq/validation.jsonl"),
+         ("arc-challenge", "arc_challenge", "arc_challenge/test.jsonl"),
+         ("hellaswag", "hellaswag", "hellaswag/validation.jsonl"),
+         ("mmlu/high_school_chemistry", "mmlu_high_school_chemistry", "mmlu/csv/test/high_school_chemistry_test.csv")]
 
 
-def chosen_rows(path, wanted):
-    """(line number, row) of the first ITEMS rows."""
-    with open(path, encoding="utf-8") as f:
-        rows = [(n, row) for n, row in enumerate(map(json.loads, f), 1) if wanted(row)]
+def read_csv(f):
+    """MMLU's own rows: question, four choices, letter; as Hugging Face has them."""
+    for question, *choices, letter in csv.reader(f):
+        yield {"question": question, "choices": choices, "answer": "ABCD".index(letter), "subject": "high_school_chemistry"}
+
+
+def chosen_rows(path):
+    """(row number, row) of the first ITEMS rows."""
+    with open(path, encoding="utf-8", newline="") as f:
+        rows = list(enumerate(read_csv(f) if path.suffix == ".csv" else map(json.loads, f), 1))
     return rows[:ITEMS]
 
 
@@ -45,7 +52,7 @@ def local_config(name, rows, folder):
     config.update(task=name, dataset_path="json", dataset_name=None, dataset_kwargs={"data_files": {"test": str(path)}},
                   training_split=None, validation_split=None, fewshot_split=None, test_split="test", num_fewshot=0)
     for key in ("group", "tag", "task_alias", "group_alias", "fewshot_config"):
-        config.pop(key, None)
+        config.pop(key)
     return config
 
 
@@ -53,11 +60,11 @@ def make(model, data, out):
     import lm_eval
 
     with tempfile.TemporaryDirectory() as folder, open(out, "w", encoding="utf-8") as f:
-        rows = {ours: chosen_rows(pathlib.Path(data) / file, wanted) for ours, _, file, wanted in TASKS}
-        configs = [local_config(name, rows[ours], folder) for ours, name, _, _ in TASKS]
+        rows = {ours: chosen_rows(pathlib.Path(data) / file) for ours, _, file in TASKS}
+        configs = [local_config(name, rows[ours], folder) for ours, name, _ in TASKS]
         results = lm_eval.simple_evaluate(model="hf", model_args=f"pretrained={model},dtype=float32", tasks=configs,
                                           device="cpu", batch_size=1, log_samples=True, bootstrap_iters=0)
-        for ours, name, _, _ in TASKS:
+        for ours, name, _ in TASKS:
             for sample in sorted(results["samples"][name], key=lambda s: s["doc_id"]):
                 line, row = rows[ours][sample["doc_id"]]
                 f.write(json.dumps({"task": ours, "sample_id": row["id"] if ours == "arc-challenge" else f"line-{line}",

@@ -177,7 +177,7 @@ static void test_another_model(void **state)
     char path[512];
     kve_arena arena = {0};
     const kve_policy *p = NULL;
-    must(kve_kvp_policy(write_net("a.safetensors", KVE_KVP_K, path), &arena, &p));
+    must(kve_kvp_policy(write_net("a.safetensors", KVE_KVP_K, path), NULL, &arena, &p));
     must(p->fits(p, &g_model, "abc"));
     must(p->fits(p, &g_model, NULL));
     must_fail(p->fits(p, &g_model, "abd"), KVE_ERR_FILE, "another model file: tiny with SHA-256 abc; this one has abd");
@@ -204,14 +204,14 @@ static void test_needs_and_names(void **state)
     kve_arena arena = {0};
     const kve_policy *p = NULL;
     for (size_t i = 0; i < COUNT(want); i++) {
-        must(kve_kvp_policy(write_net("some-name.v2.safetensors", want[i].inputs, path), &arena, &p));
+        must(kve_kvp_policy(write_net("some-name.v2.safetensors", want[i].inputs, path), NULL, &arena, &p));
         assert_int_equal(p->needs, want[i].needs);
         assert_string_equal(kve_policy_info(p), "attention-free");
         assert_string_equal(p->name, "kvp:some-name.v2");
         assert_int_equal(strlen(kve_kvp_policy_sha256(p)), 64);
     }
     assert_null(kve_kvp_policy_sha256(&kve_policy_knorm));
-    must_fail(kve_kvp_policy(in_dir("none.safetensors", path), &arena, &p), KVE_ERR_FILE, "none.safetensors");
+    must_fail(kve_kvp_policy(in_dir("none.safetensors", path), NULL, &arena, &p), KVE_ERR_FILE, "none.safetensors");
     kve_arena_free(&arena);
 }
 
@@ -295,7 +295,7 @@ static void policy_is_the_op(const char *path, const float *table, int32_t n_tab
     const kve_policy *p = NULL;
     scene s = open_scene();
     must(kve_kvp_net_read(path, &arena, &net));
-    must(kve_kvp_policy(path, &arena, &p));
+    must(kve_kvp_policy(path, NULL, &arena, &p));
     score_all(&s, &net, table, n_tables, n_positions, want);
     for (int32_t i = L - 1; i >= 0; i--) /* in any order */
         score_layer(&s, p, i, got + (size_t)i * HKV * N);
@@ -343,7 +343,7 @@ static void test_positions_alone(void **state)
     kve_arena arena = {0};
     const kve_policy *p = NULL;
     scene s = open_scene(), t = s;
-    must(kve_kvp_policy(write_net("a.safetensors", KVE_KVP_POS, path), &arena, &p));
+    must(kve_kvp_policy(write_net("a.safetensors", KVE_KVP_POS, path), NULL, &arena, &p));
     score_layer(&s, p, 0, got);
     t.keys = s.values;
     score_layer(&t, p, 0, other);

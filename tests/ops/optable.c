@@ -213,6 +213,23 @@ op_kv op_kv_make(op_env *e, int32_t L, int32_t Hkv, int32_t cap, int32_t D, kve_
     return c;
 }
 
+op_kv op_kv_ragged(op_env *e, int32_t L, int32_t Hkv, const int32_t *rows, int32_t D, kve_dtype t)
+{
+    int64_t *first = op_host(e, (size_t)(L * Hkv), sizeof *first), total = 0;
+    int32_t longest = 0;
+    for (int32_t i = L * Hkv - 1; i >= 0; i--) { /* the last head first: nobody may count on an order */
+        first[i] = total;
+        total += rows[i];
+        longest = rows[i] > longest ? rows[i] : longest;
+    }
+    op_kv c = op_kv_make(e, 1, 1, (int32_t)total, D, t);
+    c.L = L;
+    c.Hkv = Hkv;
+    c.host.cap = longest;
+    c.host.first = first;
+    return c;
+}
+
 void op_kv_fill(op_env *e, op_kv *c, int32_t i_layer, int32_t h, int32_t j0, int32_t n, double amplitude)
 {
     size_t at = oracle_kv_at(&c->host, c->Hkv, c->D, i_layer, h, j0);
@@ -222,14 +239,19 @@ void op_kv_fill(op_env *e, op_kv *c, int32_t i_layer, int32_t h, int32_t j0, int
     }
 }
 
+static const int64_t *first_in(op_env *e, const op_kv *c)
+{
+    return c->host.first ? op_in(e, c->host.first, (size_t)(c->L * c->Hkv) * sizeof *c->host.first) : NULL;
+}
+
 void op_kv_in(op_env *e, op_kv *c)
 {
-    c->dev = (kve_kv){op_in(e, c->host.k, c->bytes), op_in(e, c->host.v, c->bytes), c->host.cap};
+    c->dev = (kve_kv){op_in(e, c->host.k, c->bytes), op_in(e, c->host.v, c->bytes), c->host.cap, first_in(e, c)};
 }
 
 void op_kv_inout(op_env *e, op_kv *c)
 {
-    c->dev = (kve_kv){op_inout(e, c->host.k, c->bytes), op_inout(e, c->host.v, c->bytes), c->host.cap};
+    c->dev = (kve_kv){op_inout(e, c->host.k, c->bytes), op_inout(e, c->host.v, c->bytes), c->host.cap, first_in(e, c)};
 }
 
 void op_kv_same(op_env *e, const op_kv *c)

@@ -92,6 +92,8 @@ typedef struct op_kv {
     size_t bytes; /* of k; v has as many */
 } op_kv;
 op_kv op_kv_make(op_env *e, int32_t L, int32_t Hkv, int32_t cap, int32_t D, kve_dtype t);
+/* The same with rows[L * Hkv] rows of its own for each layer and head, without a gap. */
+op_kv op_kv_ragged(op_env *e, int32_t L, int32_t Hkv, const int32_t *rows, int32_t D, kve_dtype t);
 /* Random rows j0 .. j0 + n - 1 of one head. */
 void op_kv_fill(op_env *e, op_kv *c, int32_t i_layer, int32_t h, int32_t j0, int32_t n, double amplitude);
 void op_kv_in(op_env *e, op_kv *c);    /* to the device, must stay */

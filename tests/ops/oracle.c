@@ -42,7 +42,8 @@ void oracle_store(void *base, size_t at, kve_dtype t, float x)
 
 size_t oracle_kv_at(const kve_kv *kv, int32_t Hkv, int32_t D, int32_t i_layer, int32_t h, int32_t j)
 {
-    return (((size_t)i_layer * (size_t)Hkv + (size_t)h) * (size_t)kv->cap + (size_t)j) * (size_t)D;
+    size_t head = (size_t)i_layer * (size_t)Hkv + (size_t)h;
+    return ((kv->first ? (size_t)kv->first[head] : head * (size_t)kv->cap) + (size_t)j) * (size_t)D;
 }
 
 static float stored(float x, kve_dtype t)

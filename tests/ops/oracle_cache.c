@@ -137,7 +137,7 @@ void oracle_future_importance(const kve_future_importance_params *p, double *out
                     most[j] = g == 0 || a[j] > most[j] ? a[j] : most[j];
             }
             for (int32_t j = 0; j < p->n; j++)
-                to[j] += most[j];
+                to[j] = !p->maximum ? to[j] + most[j] : most[j] > to[j] ? most[j] : to[j];
         }
     }
     free(a);
@@ -255,10 +255,10 @@ void oracle_rank(const kve_rank_params *p, int32_t *order)
 void oracle_gather(const kve_gather_params *p)
 {
     size_t size = kve_dtype_bytes(p->kv_dtype), bytes = (size_t)p->D * size;
-    const int32_t *order = p->order;
+    const int32_t *order = p->order, *counts = p->counts;
     for (int32_t layer = p->i_layer; layer < p->i_layer + p->n_layers; layer++)
         for (int32_t h = 0; h < p->Hkv; h++, order += p->order_stride)
-            for (int32_t r = 0; r < p->count; r++) {
+            for (int32_t r = 0, n = counts ? *counts++ : p->count; r < n; r++) {
                 size_t from = oracle_kv_at(&p->from, p->Hkv, p->D, layer, h, order[r]) * size;
                 size_t to = oracle_kv_at(&p->to, p->Hkv, p->D, layer, h, r) * size;
                 memcpy((char *)p->to.k + to, (const char *)p->from.k + from, bytes);

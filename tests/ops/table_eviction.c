@@ -93,20 +93,28 @@ static void check_cache(op_env *e, const op_kv *c)
 typedef struct gather_case {
     int32_t Hkv, D, n, count, to_cap, n_layers;
     bool repeat; /* the same few rows again and again */
+    bool ragged; /* every head takes a number of rows of its own, into a packed cache */
 } gather_case;
 
 static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
 {
-    op_begin(e, "gather %s layers=%d Hkv=%d D=%d n=%d count=%d to_cap=%d%s", op_dtype_name(t), c->n_layers, c->Hkv,
-             c->D, c->n, c->count, c->to_cap, c->repeat ? " repeat" : "");
+    op_begin(e, "gather %s layers=%d Hkv=%d D=%d n=%d count=%d to_cap=%d%s%s", op_dtype_name(t), c->n_layers, c->Hkv,
+             c->D, c->n, c->count, c->to_cap, c->repeat ? " repeat" : "", c->ragged ? " ragged" : "");
     int32_t stride = c->count + 3, heads = c->n_layers * c->Hkv, first = 3 - c->n_layers;
-    op_kv from = op_kv_make(e, 3, c->Hkv, c->n, c->D, t), to = op_kv_make(e, 3, c->Hkv, c->to_cap, c->D, t);
+    int32_t *counts = op_host(e, (size_t)(3 * c->Hkv), sizeof *counts), *caps = op_host(e, (size_t)(3 * c->Hkv), 4);
+    for (int32_t i = 0; i < 3 * c->Hkv; i++) {
+        counts[i] = i % 3 == 0 ? c->count : i % 3 == 1 ? 0 : op_below(e, c->count + 1);
+        caps[i] = counts[i] + i % 2;
+    }
+    op_kv from = op_kv_make(e, 3, c->Hkv, c->n, c->D, t);
+    op_kv to = c->ragged ? op_kv_ragged(e, 3, c->Hkv, caps, c->D, t) : op_kv_make(e, 3, c->Hkv, c->to_cap, c->D, t);
     int32_t *order = op_host(e, (size_t)(heads * stride), sizeof *order), *all = op_host(e, (size_t)c->n, 4);
     for (int32_t i = 0; i < c->n; i++)
         all[i] = i;
     for (int32_t h = 0; h < heads; h++) {
         op_kv_fill(e, &from, first + h / c->Hkv, h % c->Hkv, 0, c->n, 2);
-        op_kv_fill(e, &to, first + h / c->Hkv, h % c->Hkv, 0, c->to_cap, 2); /* old rows, to see which are written */
+        op_kv_fill(e, &to, first + h / c->Hkv, h % c->Hkv, 0, c->ragged ? caps[first * c->Hkv + h] : c->to_cap,
+                   2); /* old rows, to see which are written */
         kve_rng_shuffle(&e->rng, all, (size_t)c->n);
         for (int32_t r = 0; r < stride; r++) /* beyond count: numbers that must not be followed */
             order[h * stride + r] = r >= c->count ? 1 << 30 : c->repeat ? all[r % 2] : all[r];
@@ -119,6 +127,7 @@ static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
     kve_gather_params p = {.from = from.host,
                            .to = to.host,
                            .order = order,
+                           .counts = c->ragged ? counts + first * c->Hkv : NULL,
                            .count = c->count,
                            .order_stride = stride,
                            .Hkv = c->Hkv,
@@ -130,6 +139,8 @@ static void gather_row(op_env *e, kve_dtype t, const gather_case *c)
     d.from = from.dev;
     d.to = to.dev;
     d.order = op_in(e, order, (size_t)(heads * stride) * sizeof *order);
+    if (c->ragged)
+        d.counts = op_in(e, p.counts, (size_t)heads * sizeof *counts);
     op_ok(e, e->be->vt->gather(e->be, &d));
     oracle_gather(&p);
     check_cache(e, &to);
@@ -233,6 +244,8 @@ void op_table_eviction(op_env *e)
         {.n_layers = 1, .Hkv = 4, .D = 128, .n = 200, .count = 7, .to_cap = 9},
         {.n_layers = 2, .Hkv = 2, .D = 33, .n = 40, .count = 21, .to_cap = 24},
         {.n_layers = 1, .Hkv = 2, .D = 64, .n = 10, .count = 30, .to_cap = 31, .repeat = true},
+        {.n_layers = 3, .Hkv = 3, .D = 64, .n = 1100, .count = 1050, .ragged = true},
+        {.n_layers = 2, .Hkv = 2, .D = 33, .n = 40, .count = 21, .ragged = true},
     };
     for (int kind = 0; kind < SCORES_KINDS; kind++)
         for (size_t i = 0; i < COUNT(ranks); i++)

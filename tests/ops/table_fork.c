@@ -25,6 +25,7 @@ typedef struct fork_case {
     int32_t n_prefix;                      /* longest prefix; each fork and head keeps a number of its own up to it */
     int32_t q_len[PATTERN], tail[PATTERN]; /* fork x takes element x % PATTERN */
     bool shared;                           /* one prefix for all forks */
+    bool packed;                           /* each prefix is ragged: as long as what its fork keeps */
     bool backwards;                        /* fork 0 owns the last rows, with one unowned row between the forks */
     fork_special special;
 } fork_case;
@@ -69,7 +70,9 @@ static void fill_slots(op_env *e, const fork_case *c, kve_dtype t, forks *f)
     double amplitude = c->special == FORK_LARGE ? 30 : 2;
     for (int32_t x = 0; x < c->X; x++) {
         int32_t rows = f->tail_len[x] + f->q_len[x];
-        if (x == 0 || !c->shared)
+        if (c->packed)
+            f->prefix[x] = op_kv_ragged(e, LAYERS, c->Hkv, f->prefix_len[x], c->D, t);
+        else if (x == 0 || !c->shared)
             f->prefix[x] = op_kv_make(e, LAYERS, c->Hkv, c->n_prefix ? c->n_prefix + 3 : 0, c->D, t);
         f->tail[x] = op_kv_make(e, LAYERS, c->Hkv, rows + x % 3, c->D, t);
         for (int32_t h = 0; h < c->Hkv; h++) {
@@ -119,7 +122,10 @@ static void fork_row(op_env *e, kve_dtype t, const fork_case *c)
 {
     op_begin(e, "attention_fork %s X=%d prefix=%d Hq=%d Hkv=%d D=%d q_len=%d,%d,%d,%d%s%s%s", op_dtype_name(t), c->X,
              c->n_prefix, c->Hq, c->Hkv, c->D, c->q_len[0], c->q_len[1], c->q_len[2], c->q_len[3],
-             c->shared ? " shared" : "", c->backwards ? " backwards" : "", g_special_names[c->special]);
+             c->shared   ? " shared"
+             : c->packed ? " packed"
+                         : "",
+             c->backwards ? " backwards" : "", g_special_names[c->special]);
     forks *f = op_host(e, 1, sizeof *f);
     place_rows(c, f);
     choose_lengths(e, c, f);
@@ -180,6 +186,8 @@ void op_table_fork(op_env *e)
         {.X = 6, .Hq = 8, .Hkv = 1, .D = 128, .n_prefix = 200, RAGGED, .shared = true},
         {.X = 7, .Hq = 6, .Hkv = 1, .D = 64, .n_prefix = 127, RAGGED, .shared = true, .backwards = true},
         {.X = 3, .Hq = 2, .Hkv = 2, .D = 256, .n_prefix = 40, RAGGED},
+        {.X = 6, .Hq = 9, .Hkv = 3, .D = 64, .n_prefix = 200, RAGGED, .packed = true},
+        {.X = 3, .Hq = 4, .Hkv = 4, .D = 33, .n_prefix = 1300, RAGGED, .packed = true, .backwards = true},
         {.X = 3, .Hq = 2, .Hkv = 1, .D = 33, .n_prefix = 70, RAGGED},
         {.X = 70, .Hq = 2, .Hkv = 1, .D = 16, .n_prefix = 66, ONE, .tail = {0, 1, 0, 2}, .shared = true},
         {.X = 2, .Hq = 6, .Hkv = 2, .D = 64, .n_prefix = 65, .q_len = {67, 130}, .tail = {3, 0}},

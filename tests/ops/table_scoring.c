@@ -62,10 +62,10 @@ static void window_row(op_env *e, kve_dtype t, const score_case *c)
     op_end(e);
 }
 
-static void future_row(op_env *e, kve_dtype t, const score_case *c)
+static void future_row(op_env *e, kve_dtype t, const score_case *c, bool maximum)
 {
-    op_begin(e, "future_importance %s n=%d f=%d Hq=%d Hkv=%d D=%d%s", op_dtype_name(t), c->n, c->rows, c->Hq, c->Hkv,
-             c->D, g_special_names[c->special]);
+    op_begin(e, "future_importance %s%s n=%d f=%d Hq=%d Hkv=%d D=%d%s", op_dtype_name(t), maximum ? " maximum" : "",
+             c->n, c->rows, c->Hq, c->Hkv, c->D, g_special_names[c->special]);
     size_t n_q = (size_t)c->rows * (size_t)c->Hq * (size_t)c->D, n_out = (size_t)c->Hkv * (size_t)c->n;
     float *q = op_random(e, n_q, amplitude(c));
     op_kv ctx = op_kv_make(e, 2, c->Hkv, c->n + 4, c->D, t), tail = op_kv_make(e, 2, c->Hkv, c->rows + 7, c->D, t);
@@ -85,7 +85,8 @@ static void future_row(op_env *e, kve_dtype t, const score_case *c)
                                       .Hkv = c->Hkv,
                                       .D = c->D,
                                       .i_layer = 1,
-                                      .kv_dtype = t};
+                                      .kv_dtype = t,
+                                      .maximum = maximum};
     kve_future_importance_params d = p;
     double *want = op_host(e, n_out, sizeof *want);
     d.q = op_in(e, q, n_q * sizeof *q);
@@ -176,12 +177,14 @@ void op_table_scoring(op_env *e)
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < COUNT(scores); i++) {
             window_row(e, (kve_dtype)t, &scores[i]);
-            future_row(e, (kve_dtype)t, &scores[i]);
+            future_row(e, (kve_dtype)t, &scores[i], i % 2 == 1);
         }
         for (size_t i = 0; i < COUNT(window_only); i++)
             window_row(e, (kve_dtype)t, &window_only[i]);
-        for (size_t i = 0; i < COUNT(future_only); i++)
-            future_row(e, (kve_dtype)t, &future_only[i]);
+        for (size_t i = 0; i < COUNT(future_only); i++) {
+            future_row(e, (kve_dtype)t, &future_only[i], false);
+            future_row(e, (kve_dtype)t, &future_only[i], true);
+        }
     }
     for (size_t i = 0; i < COUNT(pools); i++)
         pool_row(e, &pools[i]);

@@ -2,6 +2,7 @@
  * the golden files of tests/golden/kvpress (make_kvpress.py says what is in them) and, where it is there, on the larger
  * fixture beside the repository. */
 #include "host/base/file.h"
+#include "tests/ops/npz.h"
 #include "tests/ops/optable.h"
 
 #include <math.h>
@@ -57,44 +58,6 @@ static golden read_golden(op_env *e, const char *path)
     assert_ptr_equal(at, end);
     free(text);
     return g;
-}
-
-static uint64_t little(const unsigned char *p, int bytes)
-{
-    uint64_t x = 0;
-    for (int i = bytes - 1; i >= 0; i--)
-        x = x << 8 | p[i];
-    return x;
-}
-
-/* The member `name` of an uncompressed .npz, which must hold exactly n little-endian floats in C order. Walks the
- * local headers; numpy puts a member's size into the zip64 extra field, first thing. */
-static float *npz_floats(op_env *e, const kve_map *npz, const char *name, size_t n)
-{
-    for (size_t at = 0; at + 30 <= npz->size && little(npz->data + at, 4) == 0x04034b50;) {
-        const unsigned char *h = npz->data + at;
-        size_t name_len = (size_t)little(h + 26, 2), extra_len = (size_t)little(h + 28, 2);
-        size_t data = at + 30 + name_len + extra_len, size = (size_t)little(h + 18, 4);
-        assert_true(data <= npz->size);
-        assert_int_equal(little(h + 8, 2), 0); /* stored, not deflated */
-        if (size == 0xffffffff) {
-            assert_true(extra_len >= 20 && little(h + 30 + name_len, 2) == 1);
-            size = (size_t)little(h + 30 + name_len + 12, 8);
-        }
-        assert_true(size <= npz->size - data);
-        if (name_len == strlen(name) && memcmp(h + 30, name, name_len) == 0) {
-            float *out = op_host(e, n, sizeof *out);
-            size_t header = 10 + (size_t)little(npz->data + data + 8, 2);
-            assert_int_equal(size, header + n * sizeof *out);
-            assert_non_null(memmem(npz->data + data, header, "'<f4'", 5));
-            assert_non_null(memmem(npz->data + data, header, "'fortran_order': False", 22));
-            memcpy(out, npz->data + data + header, n * sizeof *out);
-            return out;
-        }
-        at = data + size;
-    }
-    fail_msg("the fixture has no member %s", name);
-    return NULL;
 }
 
 static golden read_fixture(op_env *e, const kve_map *inputs, const kve_map *scores)
@@ -162,7 +125,7 @@ static void compare(op_env *e, const golden *g, int press, const float *out, int
 static void check(op_env *e, const golden *g)
 {
     size_t bytes = (size_t)g->Hkv * (size_t)g->n * sizeof(float);
-    kve_kv kv = {op_in(e, g->k, bytes * (size_t)g->D), op_in(e, g->v, bytes * (size_t)g->D), g->n};
+    kve_kv kv = {op_in(e, g->k, bytes * (size_t)g->D), op_in(e, g->v, bytes * (size_t)g->D), g->n, NULL};
     float *out[N_PRESSES];
     for (int i = 0; i < N_PRESSES; i++)
         out[i] = op_out(e, bytes);
