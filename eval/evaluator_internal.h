@@ -103,7 +103,11 @@ int32_t rolling_kept(const sample_run *r, const kve_cell *c);
 kve_status rolling_fill(const sample_run *r, const kve_cell *c, const int32_t *order, kve_kv to);
 kve_status rolling_evict(const sample_run *r, const kve_cell *c, kve_kv kv, int32_t n, int32_t n_before);
 
-/* future.c: from the queries of the full fork and its tail, importance and what the best order would lose; fills
+/* future.c: what the captured tokens of a tail attend to in the context, summed over them or the most of it; out:
+ * device [Hkv][n], of one layer. */
+kve_status attention_of(const sample_run *r, const kve_capture *capture, kve_kv tail, int32_t i_layer, bool maximum,
+                        float *out);
+/* From the queries of the full fork and its tail, importance and what the best order would lose; fills
  * importance, host_importance, n_future, oracle_sums. */
 kve_status measure_future(sample_run *r, const kve_capture *capture, kve_kv tail);
 

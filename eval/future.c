@@ -5,29 +5,35 @@
 
 #include <math.h>
 
+kve_status attention_of(const sample_run *r, const kve_capture *capture, kve_kv tail, int32_t i_layer, bool maximum,
+                        float *out)
+{
+    const kve_shape *d = &r->e->m->cfg.shape;
+    const kve_future_importance_params p = {.q = capture->q +
+                                                 (size_t)i_layer * (size_t)capture->cap * (size_t)d->Hq * (size_t)d->D,
+                                            .ctx = r->ctx.kv,
+                                            .tail = tail,
+                                            .out = out,
+                                            .scale = 1.0f / sqrtf((float)d->D),
+                                            .n = r->n,
+                                            .f = capture->at,
+                                            .Hq = d->Hq,
+                                            .Hkv = d->Hkv,
+                                            .D = d->D,
+                                            .i_layer = i_layer,
+                                            .kv_dtype = r->e->m->dtype,
+                                            .maximum = maximum};
+    return r->e->m->be->vt->future_importance(r->e->m->be, &p);
+}
+
 static kve_status find_importance(sample_run *r, const kve_capture *capture, kve_kv tail)
 {
     const kve_model *m = r->e->m;
-    const kve_shape *d = &m->cfg.shape;
-    size_t per_layer = (size_t)d->Hkv * (size_t)r->n, count = (size_t)d->L * per_layer;
+    size_t per_layer = (size_t)m->cfg.shape.Hkv * (size_t)r->n, count = (size_t)m->cfg.shape.L * per_layer;
     KVE_TRY(m->be->vt->alloc(m->be, count * sizeof(float), &r->importance));
     r->n_future = capture->at;
-    for (int32_t i = 0; i < d->L; i++) {
-        kve_future_importance_params p = {.q = capture->q +
-                                               (size_t)i * (size_t)capture->cap * (size_t)d->Hq * (size_t)d->D,
-                                          .ctx = r->ctx.kv,
-                                          .tail = tail,
-                                          .out = r->importance + (size_t)i * per_layer,
-                                          .scale = 1.0f / sqrtf((float)d->D),
-                                          .n = r->n,
-                                          .f = r->n_future,
-                                          .Hq = d->Hq,
-                                          .Hkv = d->Hkv,
-                                          .D = d->D,
-                                          .i_layer = i,
-                                          .kv_dtype = m->dtype};
-        KVE_TRY(m->be->vt->future_importance(m->be, &p));
-    }
+    for (int32_t i = 0; i < m->cfg.shape.L; i++)
+        KVE_TRY(attention_of(r, capture, tail, i, false, r->importance + (size_t)i * per_layer));
     KVE_TRY(kve_arena_alloc(r->arena, count, sizeof *r->host_importance, &r->host_importance));
     KVE_TRY(m->be->vt->read(m->be, r->host_importance, r->importance, count * sizeof(float)));
     for (size_t i = 0; i < count; i++)

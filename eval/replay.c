@@ -7,8 +7,6 @@
 
 #include "host/base/clock.h"
 
-#include <math.h>
-
 enum { PART = 2048 };
 
 bool run_needs(const sample_run *r, unsigned needs)
@@ -89,23 +87,8 @@ static kve_status keep_part(const sample_run *r, const float *found, int32_t i_l
 
 static kve_status score_part(const sample_run *r, const kve_capture *capture, kve_kv tail, int32_t from, float *found)
 {
-    const kve_shape *d = &r->e->m->cfg.shape;
-    for (int32_t i = 0; i < d->L; i++) {
-        const kve_future_importance_params p = {.q = capture->q +
-                                                     (size_t)i * (size_t)capture->cap * (size_t)d->Hq * (size_t)d->D,
-                                                .ctx = r->ctx.kv,
-                                                .tail = tail,
-                                                .out = found,
-                                                .scale = 1.0f / sqrtf((float)d->D),
-                                                .n = r->n,
-                                                .f = capture->at,
-                                                .Hq = d->Hq,
-                                                .Hkv = d->Hkv,
-                                                .D = d->D,
-                                                .i_layer = i,
-                                                .kv_dtype = r->e->m->dtype,
-                                                .maximum = true};
-        KVE_TRY(r->e->m->be->vt->future_importance(r->e->m->be, &p));
+    for (int32_t i = 0; i < r->e->m->cfg.shape.L; i++) {
+        KVE_TRY(attention_of(r, capture, tail, i, true, found));
         KVE_TRY(keep_part(r, found, i, from));
     }
     return KVE_OK;
