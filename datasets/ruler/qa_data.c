@@ -21,9 +21,10 @@ typedef struct reader {
 
 const char *kve_qa_wanted(int variant)
 {
-    return variant == SQUAD
-               ? "SQuAD's JSON file, or a folder that holds it as squad.json, dev-v2.0.json or dev-v1.1.json"
-               : "HotpotQA's JSON file, or a folder that holds it as hotpotqa.json or hotpot_dev_distractor_v1.json";
+    return variant == SQUAD ? "SQuAD's JSON file, or a folder that holds, six levels deep, squad.json, dev-v2.0.json "
+                              "or dev-v1.1.json"
+                            : "HotpotQA's JSON file, or a folder that holds, six levels deep, hotpotqa.json or "
+                              "hotpot_dev_distractor_v1.json";
 }
 
 /* SQuAD is one object, HotpotQA one list: enough to tell them apart before the whole file is read. */
@@ -39,12 +40,37 @@ static kve_status has_variant(int variant, const char *path, bool *yes)
     return KVE_OK;
 }
 
-kve_status kve_qa_locate(int variant, const char *path, kve_str *file)
+/* In dir or below it, by name; *file stays empty where there is none. */
+static kve_status locate_below(int variant, const char *dir, int depth, kve_str *file)
 {
+    enum { MAX_DEPTH = 6 };
     static const char *const NAMES[][3] = {
         [SQUAD] = {"squad.json", "dev-v2.0.json", "dev-v1.1.json"},
         [HOTPOT] = {"hotpotqa.json", "hotpot_dev_distractor_v1.json", NULL},
     };
+    for (size_t i = 0; i < 3 && NAMES[variant][i]; i++) {
+        KVE_TRY(kve_path_join(file, dir, NAMES[variant][i]));
+        if (kve_path_exists(file->p))
+            return KVE_OK;
+    }
+    kve_arena arena = {0};
+    kve_str below = {0};
+    char **names = NULL;
+    size_t n = 0;
+    kve_str_clear(file);
+    kve_status st = depth < MAX_DEPTH ? kve_dir_list(dir, "", &arena, &names, &n) : KVE_OK;
+    for (size_t i = 0; i < n && st == KVE_OK && !file->len; i++) {
+        st = kve_path_join(&below, dir, names[i]);
+        if (st == KVE_OK && kve_path_is_dir(below.p))
+            st = locate_below(variant, below.p, depth + 1, file);
+    }
+    kve_str_free(&below);
+    kve_arena_free(&arena);
+    return st;
+}
+
+kve_status kve_qa_locate(int variant, const char *path, kve_str *file)
+{
     kve_str_clear(file);
     if (!kve_path_is_dir(path)) {
         bool yes = false;
@@ -52,13 +78,10 @@ kve_status kve_qa_locate(int variant, const char *path, kve_str *file)
         if (yes)
             return kve_str_puts(file, path);
     } else {
-        for (size_t i = 0; i < 3 && NAMES[variant][i]; i++) {
-            KVE_TRY(kve_path_join(file, path, NAMES[variant][i]));
-            if (kve_path_exists(file->p))
-                return KVE_OK;
-        }
+        KVE_TRY(locate_below(variant, path, 0, file));
+        if (file->len)
+            return KVE_OK;
     }
-    kve_str_clear(file);
     kve_fail(KVE_ERR_FILE, "%s: no questions for qa_%d there; it needs %s", path, variant, kve_qa_wanted(variant));
     return KVE_OK;
 }

@@ -173,6 +173,13 @@ static void test_one_task(void **state)
     assert_ok(kve_task_open("ruler-4k/qa_1", &o, &l));
     assert_int_equal(l.items[0]->n_samples, 1);
     kve_dataset_list_close(&l);
+    temp_file("deep/a/b/squad.json", SQUAD, strlen(SQUAD));
+    char deep[512];
+    snprintf(deep, sizeof deep, "%s/deep", temp_dir());
+    o.data_path = deep; /* a folder is searched as for any other task */
+    assert_ok(kve_task_open("ruler-4k/qa_1", &o, &l));
+    assert_int_equal(l.items[0]->n_samples, 1);
+    kve_dataset_list_close(&l);
     o.haystack_path = "/nonexistent/essay";
     assert_diag(KVE_ERR_FILE, kve_task_open("ruler-4k", &o, &l), "/nonexistent/essay");
     assert_null(l.items);
