@@ -24,8 +24,8 @@ tasks=${TASKS:-niah_single_1,niah_multikey_1,niah_multikey_3,niah_multivalue,vt,
 max_gib=${MAX_GIB:-16} max_minutes=${MAX_MINUTES:-170}
 train_seed=1001 held_out_seed=2002
 case $recipe in
-r) samples=${SAMPLES:-16} held_out=${HELD_OUT:-2} ;;
-s) samples=${SAMPLES:-100} held_out=${HELD_OUT:-20} ;;
+r) samples=${SAMPLES:-16} held_out=${HELD_OUT:-2} steps=${STEPS:-3000} ;;
+s) samples=${SAMPLES:-100} held_out=${HELD_OUT:-20} steps=${STEPS:-3500} ;;
 *) echo "usage: bench/train_kvp.sh [r|s] (r: trained on RULER, s: on dialogues and prose)" >&2; exit 2 ;;
 esac
 
@@ -96,7 +96,7 @@ if [ "$recipe" = r ]; then trace_ruler; else trace_prose; fi
 (($(minutes_left) > 0)) || out_of_time
 timeout --signal=INT --preserve-status "$(minutes_left)m" "$kveval" train --traces "$out/train" --held-out "$out/held" \
   --out "$out/kvp_$recipe.safetensors" --log "$out/kvp_$recipe.csv" --objective "${OBJECTIVE:-rl}" --inputs "${INPUTS:-kvpos}" \
-  --width "${WIDTH:-64}" --steps "${STEPS:-8000}" --lr "${LR:-1e-3}"
+  --width "${WIDTH:-64}" --steps "$steps" --lr "${LR:-1e-3}"
 echo "$out/kvp_$recipe.safetensors: $((SECONDS / 60)) minutes. Evaluate it on tasks that it has not seen:"
 echo "  $kveval eval --model $model --task ruler-$length/niah_single_2,ruler-$length/fwe --budget 64,128,256 --reward \\"
 echo "    --policy kvp:$out/kvp_$recipe.safetensors,knorm,keydiff,snapkv,oracle --samples 5 --out $out/eval"
