@@ -69,8 +69,8 @@ struct kve_policy {
     /* lengths [L][Hkv]: how much of its ranking every layer and head keeps, each in [0, n], L Hkv budget in all. NULL:
      * the budget each. */
     kve_status (*allocate)(const kve_policy *p, const kve_allocation *a, int32_t *lengths);
-    const char
-        *allocation; /* over what a budget is shared: "layers", "heads" (of a layer), "all heads"; NULL: nothing */
+    /* over what a budget is shared: "layers", "heads" (of a layer), "all heads"; NULL: nothing */
+    const char *allocation;
     /* Of score() for one layer, as kernels/cost.h counts; NULL: not counted. */
     double (*flops)(const kve_policy *p, const kve_shape *s, int32_t n);
     /* KVE_ERR_FILE where the policy was made for another model; NULL: it fits any. model_sha256 NULL: not known. */

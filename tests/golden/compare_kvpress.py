@@ -1,4 +1,5 @@
 """Compares the kept sets of kveval's policies with those of NVIDIA/kvpress on the same real keys, values and queries.
+(leverage draws its own sketch, and criticalkv, finch and kvzip want more than a trace holds: the golden files have them.)
 
 Usage: python compare_kvpress.py KVEVAL TRACE.safetensors [BUDGET ...]     (needs torch, safetensors and kvpress 0.5.5)
 
@@ -7,18 +8,23 @@ with its own code and keeps the top BUDGET by torch.topk, as its compress() does
 A row that differs is explained, or the program ends with 1:
   tie         the tokens that differ have scores within 1e-6 (relative) of kvpress's threshold: rounding decides there
   last token  kvpress's TOVA puts the last token on top whatever attention it gets
+kvpress's noncausal attention gives its padding probability; make_kvpress.py's restatement without that fault is used.
 """
 import subprocess
 import sys
 import tempfile
 from types import SimpleNamespace
+from unittest import mock
 
 import torch
-from kvpress import KeyDiffPress, KnormPress, LagKVPress, SnapKVPress, StreamingLLMPress, TOVAPress
+from kvpress import (CURPress, ExpectedAttentionPress, KeyDiffPress, KnormPress, LagKVPress, NonCausalAttnPress,
+                     ObservedAttentionPress, SnapKVPress, StreamingLLMPress, TOVAPress)
+from make_kvpress import chunked
 from safetensors.torch import load_file
 
 PRESSES = {"knorm": KnormPress, "keydiff": KeyDiffPress, "lagkv": LagKVPress, "snapkv": SnapKVPress, "tova": TOVAPress,
-           "streaming_llm": StreamingLLMPress}
+           "streaming_llm": StreamingLLMPress, "cur": CURPress, "h2o": ObservedAttentionPress,
+           "noncausal_attn": NonCausalAttnPress, "expected_attention": ExpectedAttentionPress}
 
 
 def ratio_for(n, budget):
@@ -28,16 +34,36 @@ def ratio_for(n, budget):
     return ratio
 
 
+def turned_back(queries, cos, sin):
+    """Queries [n][heads][D] before RoPE; tables [n][D/2]."""
+    first, second = queries.chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.cat([first * cos + second * sin, second * cos - first * sin], -1) / (cos**2 + sin**2).repeat(1, 1, 2)
+
+
+def attention(queries, keys):
+    """The causal softmax of every query head, [1][heads][n][n]."""
+    n, group = keys.shape[1], queries.shape[1] // keys.shape[0]
+    dots = queries.transpose(0, 1) @ keys.repeat_interleave(group, 0).transpose(1, 2) / queries.shape[2]**0.5
+    return dots.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1)[None]
+
+
 def score(policy, budget, trace, layer):
     keys, values, queries = (trace[name][layer] for name in ("keys", "values", "queries"))
     n_q, dim, n = queries.shape[1], queries.shape[2], keys.shape[1]
+    tables = [trace[name][n:].repeat(1, 2)[None] for name in ("cos", "sin")]
     module = SimpleNamespace(config=SimpleNamespace(num_attention_heads=n_q, num_key_value_heads=keys.shape[0]),
-                             head_dim=dim, q_proj=lambda hidden: hidden)  # the queries are projected and rotated already
-    hidden = torch.zeros(1, n, n_q * dim)
-    hidden[0, -queries.shape[0]:] = queries.reshape(queries.shape[0], -1)
+                             head_dim=dim, rotary_emb=lambda x, positions: tables,
+                             q_proj=lambda hidden: hidden)  # the queries are projected already, and rotated but for one press
+    if policy == "expected_attention":
+        queries = turned_back(queries, trace["cos"][:n], trace["sin"][:n])
     still = (torch.ones(1, n, dim), torch.zeros(1, n, dim))
-    press = PRESSES[policy](compression_ratio=ratio_for(n, budget))
-    return press.score(module, hidden, keys[None], values[None], None, {"position_embeddings": still})[0]
+    press = PRESSES[policy]()
+    press.compression_ratio = ratio_for(n, budget)
+    maps = attention(queries, keys) if policy == "h2o" else None
+    with mock.patch.object(NonCausalAttnPress, "non_causal_chunked_attn", staticmethod(chunked)):
+        scores = press.score(module, queries.reshape(1, n, -1), keys[None], values[None], maps, {"position_embeddings": still})[0]
+    return scores * torch.arange(n, 0, -1) if policy == "h2o" else scores  # theirs is the mean over those who could see it
 
 
 def explain(policy, ours, theirs, scores, n):
@@ -72,7 +98,7 @@ def main():
                     ours, theirs = set(ranking[layer, head, :budget].tolist()), set(top[head].tolist())
                     why = "equal" if ours == theirs else explain(policy, ours, theirs, scores[head].tolist(), n)
                     count[why] += 1
-            print(f"{policy:14s} budget {budget:5d}: {count['equal']:4d} of {layers * heads} rows equal, "
+            print(f"{policy:18s} budget {budget:5d}: {count['equal']:4d} of {layers * heads} rows equal, "
                   f"{count['tie']} differ by a tie, {count['last token']} by kvpress's last token, "
                   f"{count[None]} unexplained")
             failed += count[None]
