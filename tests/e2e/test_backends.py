@@ -10,8 +10,10 @@ import common
 from common import SOURCE, kveval, load, records, run, run_checks, work
 
 MODELS = ["llama", "qwen2", "qwen3", "phi3"]
+NOT_OF_A_TRACE = {"full", "kvp_r", "kvp_s", "finch", "criticalkv", "kvzip"}  # they want a model, its weights or a question
 POLICIES = [p["policy"] for p in json.loads(kveval("ls", "policies", "--json").stdout)
-            if p["policy"] != "full" and ":" not in p["policy"]]
+            if p["policy"] not in NOT_OF_A_TRACE and ":" not in p["policy"]]
+CELLS = "full,random,streaming_llm,knorm,keydiff,lagkv,snapkv,tova,h2o,criticalkv,adakv,oracle"
 FLOATS = {"nll_sum", "score", "reward_lost", "reward_norm", "reward_sum", "reward_sum_norm", "reward_heads"}
 
 
@@ -46,7 +48,7 @@ def check_f32():
     """Kept counts, tokens and text are the same; what is a sum of floats agrees to 1e-4."""
     for model in MODELS:
         use(model)
-        both = [run(f"{model}-{be}", "--reward", "--window", "56", "--backend", be) for be in ("cpu", "cuda")]
+        both = [run(f"{model}-{be}", "--reward", "--window", "56", "--backend", be, policy=CELLS, budget="4,9,17,500") for be in ("cpu", "cuda")]
         n, worst = compare(*both, 1e-4, model)
         print(f"   {model}: {n} cells, log-likelihoods within {worst:.1e}")
 
@@ -70,10 +72,10 @@ def trace(model, backend):
 
 def ranking(path, policy, backend):
     out = f"{path}.{policy}.{backend}"
-    kveval("rank", "--trace", path, "--policy", policy, "--backend", backend, "--out", out, "--sink", "2", "--recent",
-           "3")
+    kveval("rank", "--trace", path, "--policy", policy, "--backend", backend, "--out", out, "--sink", "2", "--recent", "3",
+           "--budget", "9")
     tensors = load(out)[1]
-    return tensors["ranking"][1], tensors["scores"][1]
+    return (tensors["ranking"][1], tensors["lengths"][1]), tensors["scores"][1]
 
 
 def check_kept_sets():
