@@ -49,12 +49,12 @@ static kve_status count_question(const kve_tokenizer *tk, const kve_sample *s, c
 {
     kve_ids without = {0};
     size_t same = 0;
-    KVE_TRY(encode_before(tk, s, false, open, &without));
+    kve_status st = encode_before(tk, s, false, open, &without);
     while (same < without.len && same < p->context.len && without.p[same] == p->context.p[same])
         same++;
     p->n_question = p->context.len - same;
     kve_ids_free(&without);
-    return KVE_OK;
+    return st;
 }
 
 static kve_status encode(const kve_tokenizer *tk, const kve_sample *s, bool question_in, const kve_str *open,

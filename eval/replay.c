@@ -54,9 +54,10 @@ kve_status replay_rows(sample_run *r, int32_t *rows)
     KVE_TRY(part_len(r, &r->replay_part));
     for (int32_t from = 0; from < r->n && r->replay_part; from += r->replay_part) {
         kve_ids ids = {0};
-        KVE_TRY(part_ids(r, from, &ids));
+        kve_status st = part_ids(r, from, &ids);
         *rows = (int32_t)ids.len > *rows ? (int32_t)ids.len : *rows;
         kve_ids_free(&ids);
+        KVE_TRY(st);
     }
     return KVE_OK;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Per-choice log-likelihoods of 50 items of each multiple-choice task as lm-evaluation-harness has them, and their comparison
-with the records of a run. Needs `pip install lm-eval` and a model as a Hugging Face folder; takes minutes on a processor.
+with the records of a run. Needs `pip install lm-eval` (made with 0.4.13) and a model as a Hugging Face folder; takes minutes on a processor.
 
 usage: make_lm_eval.py make MODEL_DIR DATA_DIR OUT.jsonl     rows of task, sample_id, loglik, acc, acc_norm
        make_lm_eval.py compare OUT.jsonl RECORDS.jsonl       full-cache records of
@@ -39,10 +39,10 @@ def chosen_rows(path):
 
 def local_config(name, rows, folder):
     """The harness's definition of a task, reading these rows."""
-    from lm_eval import utils
     from lm_eval.tasks import TaskManager
+    from lm_eval.tasks._yaml_loader import load_yaml
 
-    config = utils.load_yaml_config(TaskManager().task_index[name]["yaml_path"], mode="full")
+    config = load_yaml(TaskManager().task_index[name].yaml_path)
     path = pathlib.Path(folder) / f"{name}.jsonl"
     with open(path, "w", encoding="utf-8") as f:
         for _, row in rows:
