@@ -8,7 +8,8 @@ usage: make_lm_eval.py make MODEL_DIR DATA_DIR OUT.jsonl     rows of task, sampl
                --dtype f32 --data DATA_DIR --out DIR        and likewise --task mmlu --data DATA_DIR/mmlu/csv
 
 DATA_DIR holds boolq/validation.jsonl, arc_challenge/test.jsonl and hellaswag/validation.jsonl in Hugging Face's fields, and
-mmlu/csv/test/high_school_chemistry_test.csv as its authors publish it. The harness's own task definitions are used; only where their rows come from is changed."""
+mmlu/csv/test/high_school_chemistry_test.csv as its authors publish it. The harness's own task definitions are used; only
+where their rows come from is changed."""
 import csv
 import json
 import math
@@ -52,7 +53,7 @@ def local_config(name, rows, folder):
     config.update(task=name, dataset_path="json", dataset_name=None, dataset_kwargs={"data_files": {"test": str(path)}},
                   training_split=None, validation_split=None, fewshot_split=None, test_split="test", num_fewshot=0)
     for key in ("group", "tag", "task_alias", "group_alias", "fewshot_config"):
-        config.pop(key)
+        config.pop(key, None)
     return config
 
 
