@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes the learned policies of the default model from nothing: traces of training and of held-out samples, then kveval
-# train. `train_kvp.sh r` (the default) makes kvp_r, from RULER; `train_kvp.sh s` makes kvp_s, from dialogues and prose.
-# Goes on where it stopped.
+# train. `train_kvp.sh r` (the default) makes kvp_r, from RULER; `r4k` makes kvp_r4k, from these traces and longer ones, by
+# regression; `s` makes kvp_s, from dialogues and prose. Goes on where it stopped.
 # kvp_r: the seeds are not the evaluation's (42), and of RULER's tasks only some are trained on: niah_single_2,
 #   niah_single_3, niah_multikey_2, niah_multiquery and fwe are left for tests. TASKS; SAMPLES and HELD_OUT of each.
+# kvp_r4k: the same and LONG_SAMPLES of each task at LONG (4k).
 # kvp_s: DIALOGUES, a file of OASST2 message trees, of which the first two thirds train; TEXTS and HELD_TEXTS, text files,
 #   every window of LENGTH tokens of them; SAMPLES and HELD_OUT dialogues. Without either datasets/fetch.sh downloads OASST2.
 # In the environment also: MODEL, OUT; LENGTH of the prompts; STEPS, LR, OBJECTIVE, INPUTS, WIDTH; HAYSTACK, an essay
@@ -25,8 +26,9 @@ max_gib=${MAX_GIB:-16} max_minutes=${MAX_MINUTES:-170}
 train_seed=1001 held_out_seed=2002
 case $recipe in
 r) samples=${SAMPLES:-16} held_out=${HELD_OUT:-2} steps=${STEPS:-3000} ;;
+r4k) samples=${SAMPLES:-16} held_out=${HELD_OUT:-2} steps=${STEPS:-1200} ;;
 s) samples=${SAMPLES:-100} held_out=${HELD_OUT:-20} steps=${STEPS:-3500} ;;
-*) echo "usage: bench/train_kvp.sh [r|s] (r: trained on RULER, s: on dialogues and prose)" >&2; exit 2 ;;
+*) echo "usage: bench/train_kvp.sh [r|r4k|s] (r: trained on RULER, r4k: at 1k and 4k, s: on dialogues and prose)" >&2; exit 2 ;;
 esac
 
 minutes_left() { echo $((max_minutes - SECONDS / 60)); }
@@ -57,15 +59,16 @@ check_disk() {
   fi
 }
 
+# trace_ruler LENGTH SAMPLES HELD_OUT, of each task.
 trace_ruler() {
   local names task
   IFS=, read -r -a names <<<"$tasks"
   for task in "${names[@]}"; do
-    trace held "$task" "$held_out" "$held_out_seed" "ruler-$length/$task" ${HAYSTACK:+--haystack "$HAYSTACK"}
-    check_disk $(((samples + held_out) * ${#names[@]}))
+    trace held "$1-$task" "$3" "$held_out_seed" "ruler-$1/$task" ${HAYSTACK:+--haystack "$HAYSTACK"}
+    check_disk $((($2 + $3) * ${#names[@]}))
   done
   for task in "${names[@]}"; do
-    trace train "$task" "$samples" "$train_seed" "ruler-$length/$task" ${HAYSTACK:+--haystack "$HAYSTACK"}
+    trace train "$1-$task" "$2" "$train_seed" "ruler-$1/$task" ${HAYSTACK:+--haystack "$HAYSTACK"}
   done
 }
 
@@ -92,10 +95,19 @@ trace_prose() {
 }
 
 mkdir -p "$out"
-if [ "$recipe" = r ]; then trace_ruler; else trace_prose; fi
+objective=${OBJECTIVE:-rl}
+case $recipe in
+r) trace_ruler "$length" "$samples" "$held_out" ;;
+r4k)
+  objective=${OBJECTIVE:-regression}
+  trace_ruler "$length" "$samples" "$held_out"
+  trace_ruler "${LONG:-4k}" "${LONG_SAMPLES:-2}" 1
+  ;;
+s) trace_prose ;;
+esac
 (($(minutes_left) > 0)) || out_of_time
 timeout --signal=INT --preserve-status "$(minutes_left)m" "$kveval" train --traces "$out/train" --held-out "$out/held" \
-  --out "$out/kvp_$recipe.safetensors" --log "$out/kvp_$recipe.csv" --objective "${OBJECTIVE:-rl}" --inputs "${INPUTS:-kvpos}" \
+  --out "$out/kvp_$recipe.safetensors" --log "$out/kvp_$recipe.csv" --objective "$objective" --inputs "${INPUTS:-kvpos}" \
   --width "${WIDTH:-64}" --steps "$steps" --lr "${LR:-1e-3}"
 echo "$out/kvp_$recipe.safetensors: $((SECONDS / 60)) minutes. Evaluate it on tasks that it has not seen:"
 echo "  $kveval eval --model $model --task ruler-$length/niah_single_2,ruler-$length/fwe --budget 64,128,256 --reward \\"

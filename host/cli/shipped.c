@@ -11,6 +11,7 @@
 static const struct {
     const char *name, *summary;
 } g_shipped[] = {{"kvp_r", "the learned policy, trained on RULER; comes with the program"},
+                 {"kvp_r4k", "likewise, with contexts of 4k tokens and by regression: for more than 1k"},
                  {"kvp_s", "the learned policy, trained on dialogues and prose; likewise"}};
 enum { N_SHIPPED = sizeof g_shipped / sizeof *g_shipped };
 

@@ -10,7 +10,7 @@ import common
 from common import SOURCE, kveval, load, records, run, run_checks, work
 
 MODELS = ["llama", "qwen2", "qwen3", "phi3"]
-NOT_OF_A_TRACE = {"full", "kvp_r", "kvp_s", "finch", "criticalkv", "kvzip"}  # they want a model, its weights or a question
+NOT_OF_A_TRACE = {"full", "kvp_r", "kvp_r4k", "kvp_s", "finch", "criticalkv", "kvzip"}  # they want a model, its weights or a question
 POLICIES = [p["policy"] for p in json.loads(kveval("ls", "policies", "--json").stdout)
             if p["policy"] not in NOT_OF_A_TRACE and ":" not in p["policy"]]
 CELLS = "full,random,streaming_llm,knorm,keydiff,lagkv,snapkv,tova,h2o,criticalkv,adakv,oracle"

@@ -251,7 +251,7 @@ def check_shipped():
             data = f.read()
         meta = json.loads(data[8 : 8 + struct.unpack("<Q", data[:8])[0]])["__metadata__"]
         assert len(data) <= 5e6 and len(meta["model_sha256"]) == 64 and json.loads(meta["recipe"]), name
-        assert name.split("-")[0] in ("kvp_r", "kvp_s"), name
+        assert name.split("-")[0] in ("kvp_r", "kvp_r4k", "kvp_s"), name
     refused = kveval("eval", *INPUT, "--task", f"text:{work}/text.txt", "--policy", "kvp_r", "--budget", "9", "--out",
                      path("shipped"), code=2)
     assert "none of its files" in refused.stderr, refused.stderr
