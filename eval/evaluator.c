@@ -59,11 +59,11 @@ static kve_status prefill(sample_run *r)
 /* For policies that turn keys and queries back. */
 static kve_status rope_tables(sample_run *r)
 {
-    int32_t positions = r->n + KVE_FUTURE_POSITIONS;
-    size_t count = (size_t)positions * (size_t)r->e->m->cfg.shape.R / 2;
-    KVE_TRY(kve_arena_alloc(r->arena, count, sizeof *r->cos, &r->cos));
-    KVE_TRY(kve_arena_alloc(r->arena, count, sizeof *r->sin, &r->sin));
-    return kve_rope_tables(&r->e->m->cfg, positions, r->e->max_positions, r->cos, r->sin);
+    kve_scoring s = {0};
+    KVE_TRY(kve_scoring_tables(r->e->m, r->n, r->e->max_positions, r->arena, &s));
+    r->cos = s.cos;
+    r->sin = s.sin;
+    return KVE_OK;
 }
 
 static kve_status compute(sample_run *r)

@@ -59,13 +59,13 @@ typedef struct sample_run {
     kve_prompt prompt;
     kve_context ctx;
     int32_t n;
-    bool teacher;      /* the forks are fed what they are scored on: metric nll, or choices */
-    script *scripts;   /* teacher: [n_scripts] */
-    size_t n_scripts;  /* forks of one cell: as many as there are choices, else 1 */
-    float first_nll;   /* metric nll: of the first token after the cut, which no policy touches */
-    float *importance; /* device [L][Hkv][n], or NULL */
-    float *replay;     /* device [L][Hkv][n], or NULL */
-    float *cos, *sin;  /* host, in the arena, or NULL (kve_scoring) */
+    bool teacher;           /* the forks are fed what they are scored on: metric nll, or choices */
+    script *scripts;        /* teacher: [n_scripts] */
+    size_t n_scripts;       /* forks of one cell: as many as there are choices, else 1 */
+    float first_nll;        /* metric nll: of the first token after the cut, which no policy touches */
+    float *importance;      /* device [L][Hkv][n], or NULL */
+    float *replay;          /* device [L][Hkv][n], or NULL */
+    const float *cos, *sin; /* host, in the arena, or NULL (kve_scoring) */
     float *host_importance;
     int32_t n_future;
     double *oracle_sums; /* [L Hkv]: sum over budgets of what the best order would lose, or NULL */

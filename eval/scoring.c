@@ -68,6 +68,8 @@ static kve_status check_needs(const kve_scoring *s, const kve_policy *p)
 {
     if ((p->needs & KVE_NEED_FUTURE) && !s->importance)
         return lacks(p, "the answer before it exists: it is an upper bound for evaluations, not one that can be used");
+    if ((p->needs & KVE_NEED_WINDOW) && s->ctx->W == 0)
+        return lacks(p, "the queries of the last tokens, which are not here (a trace: kveval trace --queries)");
     if ((p->needs & KVE_NEED_QUERIES) && !s->ctx->q)
         return lacks(p, "the queries of all tokens, which are not here (a trace: kveval trace --queries)");
     if ((p->needs & KVE_NEED_ROTATION) && !s->cos)
@@ -101,17 +103,6 @@ static kve_status score(const kve_scoring *s, const kve_policy *p, float **score
         kve_range_pop(be);
     }
     be->vt->free(be, scratch);
-    return st;
-}
-
-kve_status kve_score_context(const kve_scoring *s, const kve_policy *p, float *host_scores)
-{
-    kve_backend *be = s->m->be;
-    float *scores = NULL;
-    kve_status st = score(s, p, &scores);
-    if (st == KVE_OK)
-        st = be->vt->read(be, host_scores, scores, head_rows(s->m) * (size_t)s->ctx->n * sizeof(float));
-    be->vt->free(be, scores);
     return st;
 }
 
@@ -187,22 +178,23 @@ static kve_status rank_and_gather(const kve_scoring *s, const kve_policy *p, kve
 {
     const kve_model *m = s->m;
     size_t heads = head_rows(m), count = heads * (size_t)s->ctx->n;
-    float *host_scores = NULL;
+    float *own = NULL, *host_scores = r->scores;
     int32_t *most = NULL;
     KVE_TRY(kve_ranked_order(m, s->ctx, scores, s->sink, kve_protected_recent(p, s->recent), &r->ranked));
     KVE_TRY(read_order(m, &r->ranked, p->name, order));
     KVE_TRY(kve_alloc(heads, sizeof *most, &most));
     kve_status st = KVE_OK;
-    if (p->allocate) {
-        st = kve_alloc(count, sizeof *host_scores, &host_scores);
-        if (st == KVE_OK)
-            st = m->be->vt->read(m->be, host_scores, scores, count * sizeof *host_scores);
+    if (p->allocate && !host_scores) {
+        st = kve_alloc(count, sizeof *own, &own);
+        host_scores = own;
     }
+    if (st == KVE_OK && host_scores)
+        st = m->be->vt->read(m->be, host_scores, scores, count * sizeof *host_scores);
     if (st == KVE_OK)
         st = share_out(s, p, r, host_scores, order, most);
     if (st == KVE_OK)
         st = kve_ranked_gather(m, s->ctx, most, &r->ranked);
-    free(host_scores);
+    free(own);
     free(most);
     return st;
 }
@@ -266,4 +258,16 @@ kve_status kve_evict(const kve_scoring *s, const kve_policy *p, int32_t budget)
     kve_range_pop(s->m->be);
     free(order);
     return st;
+}
+
+kve_status kve_scoring_tables(const kve_model *m, int32_t n, int32_t total_len, kve_arena *arena, kve_scoring *s)
+{
+    int32_t positions = n + KVE_FUTURE_POSITIONS;
+    size_t count = (size_t)positions * (size_t)m->cfg.shape.R / 2;
+    float *cos = NULL, *sin = NULL;
+    KVE_TRY(kve_arena_alloc(arena, count, sizeof *cos, &cos));
+    KVE_TRY(kve_arena_alloc(arena, count, sizeof *sin, &sin));
+    s->cos = cos;
+    s->sin = sin;
+    return kve_rope_tables(&m->cfg, positions, total_len, cos, sin);
 }

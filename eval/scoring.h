@@ -2,6 +2,7 @@
 #ifndef KVE_EVAL_SCORING_H
 #define KVE_EVAL_SCORING_H
 
+#include "host/base/mem.h"
 #include "host/engine/ranked.h"
 #include "policies/policy.h"
 
@@ -28,6 +29,7 @@ typedef struct kve_ranking {
     size_t n_budgets;
     int32_t *lengths;  /* out, host [n_budgets][L][Hkv]: how much of its ranking every layer and head keeps */
     int32_t *order;    /* out, host [L][Hkv][n], or NULL */
+    float *scores;     /* likewise */
     kve_ranked ranked; /* out: holds the longest of the lengths; the caller's to free with kve_ranked_free */
     int64_t score_us;  /* out: of scoring alone */
 } kve_ranking;
@@ -36,8 +38,8 @@ typedef struct kve_ranking {
  * a permutation, the lengths to be the budget in all. */
 kve_status kve_rank_context(const kve_scoring *s, const kve_policy *p, kve_ranking *r);
 
-/* The scores alone, host [L][Hkv][n]. */
-kve_status kve_score_context(const kve_scoring *s, const kve_policy *p, float *host_scores);
+/* Fills cos and sin for a context of n tokens; total_len: the session's positions (kve_rope_tables). */
+kve_status kve_scoring_tables(const kve_model *m, int32_t n, int32_t total_len, kve_arena *arena, kve_scoring *s);
 
 /* The first b ranks of every head (order: host [heads][n]), by position. */
 void kve_ranks_by_position(int32_t *order, size_t heads, int32_t n, int32_t b);

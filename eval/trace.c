@@ -186,7 +186,6 @@ static kve_status read_queries(kve_trace *t, const kve_st_tensor **queries)
                         t->file.name, (long long)rows, (long long)heads, W, t->ctx.n, s->Hkv);
     s->Hq = (int32_t)heads;
     t->ctx.W = W;
-    t->has_queries = true;
     return KVE_OK;
 }
 

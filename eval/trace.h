@@ -29,7 +29,6 @@ typedef struct kve_trace {
     kve_model model;
     kve_context ctx;
     float *importance;       /* device [L][Hkv][n], or NULL: the file has none */
-    bool has_queries;        /* of the last tokens at least */
     float *cos, *sin;        /* host, or NULL: the file has none */
     const char *sample_name; /* metadata `sample`, or "trace" */
     kve_safetensors file;

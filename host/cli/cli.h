@@ -65,10 +65,6 @@ kve_status kve_policies_fit(const kve_policy *const *policies, size_t n, const k
  * policies has the name of another file there. */
 kve_status kve_policies_pin(const kve_policy *const *policies, size_t n, const char *dir);
 
-/* KVE_ERR_USAGE where the policy looks at something that the trace has not (cmd_rank.c). */
-struct kve_trace;
-kve_status kve_trace_allows(const struct kve_trace *t, const kve_policy *p);
-
 kve_status kve_cmd_info(int argc, char **argv);
 kve_status kve_cmd_generate(int argc, char **argv);
 kve_status kve_cmd_logits(int argc, char **argv);

@@ -30,7 +30,8 @@ typedef struct bench {
     int32_t n, forks, steps;
     int32_t *ids;     /* [n] */
     int32_t *lengths; /* [L Hkv]: of a ranking */
-    float *cos, *sin; /* RoPE's tables, as kve_scoring wants them */
+    kve_arena arena;  /* of the scoring's tables */
+    kve_scoring scoring;
     kve_bench_rules rules;
     kve_bench_table table;
 } bench;
@@ -141,18 +142,9 @@ static kve_status rank_once(void *ctx, double us[3])
 {
     const ranking *r = ctx;
     const bench *b = r->b;
-    const int32_t budget = b->n / 2 + 1;
-    const kve_scoring s = {.m = b->m,
-                           .ctx = &b->ctx,
-                           .sample_name = "bench",
-                           .cos = b->cos,
-                           .sin = b->sin,
-                           .budget = budget,
-                           .seed = SEED,
-                           .sink = SINK,
-                           .recent = RECENT};
+    const int32_t budget = b->scoring.budget;
     kve_ranking out = {.budgets = &budget, .n_budgets = 1, .lengths = b->lengths};
-    KVE_TRY(kve_rank_context(&s, r->policy, &out));
+    KVE_TRY(kve_rank_context(&b->scoring, r->policy, &out));
     us[0] = (double)out.score_us;
     us[1] = (double)out.ranked.rank_us;
     us[2] = (double)out.ranked.compact_us;
@@ -190,17 +182,19 @@ static kve_status bench_engine(bench *b)
     return b->forks > 1 ? bench_decode(b, b->forks, shorter) : KVE_OK;
 }
 
-/* What some policies want to see besides keys and values. */
+/* What policies want to see, all of it. */
 static kve_status policy_inputs(bench *b)
 {
-    const kve_shape *d = &b->m->cfg.shape;
-    int32_t positions = b->n + KVE_FUTURE_POSITIONS;
-    size_t count = (size_t)positions * (size_t)d->R / 2;
+    b->scoring = (kve_scoring){.m = b->m,
+                               .ctx = &b->ctx,
+                               .sample_name = "bench",
+                               .budget = b->n / 2 + 1,
+                               .seed = SEED,
+                               .sink = SINK,
+                               .recent = RECENT};
     KVE_TRY(kve_context_queries(b->m, &b->ctx));
-    KVE_TRY(kve_alloc((size_t)d->L * (size_t)d->Hkv, sizeof *b->lengths, &b->lengths));
-    KVE_TRY(kve_alloc(count, sizeof *b->cos, &b->cos));
-    KVE_TRY(kve_alloc(count, sizeof *b->sin, &b->sin));
-    return kve_rope_tables(&b->m->cfg, positions, b->n + b->steps, b->cos, b->sin);
+    KVE_TRY(kve_alloc((size_t)b->m->cfg.shape.L * (size_t)b->m->cfg.shape.Hkv, sizeof *b->lengths, &b->lengths));
+    return kve_scoring_tables(b->m, b->n, b->n + b->steps, &b->arena, &b->scoring);
 }
 
 static kve_status run_engine(bench *b)
@@ -220,8 +214,7 @@ static kve_status run_engine(bench *b)
         st = policy_inputs(b);
     if (st == KVE_OK)
         st = bench_engine(b);
-    free(b->cos);
-    free(b->sin);
+    kve_arena_free(&b->arena);
     free(b->lengths);
     kve_context_free(b->m, &b->ctx);
     kve_session_close(b->s);

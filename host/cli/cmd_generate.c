@@ -45,12 +45,10 @@ static kve_status answer(const kve_opened *o, kve_session *s, const job *j, kve_
     return st;
 }
 
-/* What a policy may want of a context: the longest lengths, and the gathered cache. */
-static kve_status evict(const kve_opened *o, const job *j, const kve_context *ctx, int32_t positions, kve_ranking *out)
+/* Ranks and gathers; total: the session's positions. */
+static kve_status evict(const kve_model *m, const job *j, const kve_context *ctx, int32_t total, kve_ranking *out)
 {
-    const kve_model *m = o->model;
-    size_t count = (size_t)positions * (size_t)m->cfg.shape.R / 2;
-    float *cos = NULL, *sin = NULL;
+    kve_arena arena = {0};
     kve_scoring scoring = {.m = m,
                            .ctx = ctx,
                            .sample_name = "prompt",
@@ -58,17 +56,10 @@ static kve_status evict(const kve_opened *o, const job *j, const kve_context *ct
                            .seed = 42,
                            .sink = j->sink,
                            .recent = j->recent};
-    kve_status st = kve_alloc(count, sizeof *cos, &cos);
-    if (st == KVE_OK)
-        st = kve_alloc(count, sizeof *sin, &sin);
-    if (st == KVE_OK)
-        st = kve_rope_tables(&m->cfg, positions, positions, cos, sin);
-    scoring.cos = cos;
-    scoring.sin = sin;
+    kve_status st = kve_scoring_tables(m, ctx->n, total, &arena, &scoring);
     if (st == KVE_OK)
         st = kve_rank_context(&scoring, j->policy, out);
-    free(cos);
-    free(sin);
+    kve_arena_free(&arena);
     return st;
 }
 
@@ -93,7 +84,7 @@ static kve_status run(const kve_opened *o, const job *j)
     if (st == KVE_OK)
         st = kve_prefill(s, j->prompt.p, n, &ctx);
     if (st == KVE_OK && !all)
-        st = evict(o, j, &ctx, n + KVE_FUTURE_POSITIONS, &made);
+        st = evict(m, j, &ctx, total, &made);
     if (st == KVE_OK)
         st = answer(o, s, j, all ? ctx.kv : made.ranked.kv, n, made.lengths);
     if (st == KVE_OK)

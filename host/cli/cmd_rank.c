@@ -48,25 +48,12 @@ static kve_status rank_trace(const kve_scoring *s, const kve_policy *p, result *
     kve_ranking made = {.budgets = &budget, .n_budgets = 1};
     KVE_TRY(kve_alloc(count, sizeof *r->order, &r->order));
     KVE_TRY(kve_alloc(count, sizeof *r->scores, &r->scores));
-    KVE_TRY(kve_score_context(s, p, r->scores));
     KVE_TRY(kve_alloc((size_t)s->m->cfg.shape.L * (size_t)s->m->cfg.shape.Hkv, sizeof *r->lengths, &r->lengths));
     made.order = r->order;
+    made.scores = r->scores;
     made.lengths = r->lengths;
     KVE_TRY(kve_rank_context(s, p, &made));
     kve_ranked_free(s->m, &made.ranked);
-    return KVE_OK;
-}
-
-kve_status kve_trace_allows(const kve_trace *t, const kve_policy *p)
-{
-    if ((p->needs & KVE_NEED_WINDOW) && !t->has_queries)
-        return kve_fail(KVE_ERR_USAGE,
-                        "%s: policy '%s' looks at attention, but the trace has no 'queries'; make it with "
-                        "kveval trace --queries",
-                        t->file.name, p->name);
-    if ((p->needs & KVE_NEED_FUTURE) && !t->importance)
-        return kve_fail(KVE_ERR_USAGE, "%s: policy '%s' looks at the future, but the trace has no 'importance'",
-                        t->file.name, p->name);
     return KVE_OK;
 }
 
@@ -74,7 +61,6 @@ static kve_status open_policy(const char *item, const kve_trace *t, kve_arena *a
 {
     const char *sha = kve_st_meta_get(&t->file, "model_sha256");
     KVE_TRY(kve_open_policy(item, sha, arena, out));
-    KVE_TRY(kve_trace_allows(t, *out));
     return (*out)->fits ? (*out)->fits(*out, &t->model.cfg.shape, sha) : KVE_OK;
 }
 

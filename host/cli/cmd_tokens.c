@@ -86,7 +86,6 @@ static kve_status check_policy(const kve_trace *t, const kve_policy *p)
                         "--policy: '%s' ranks anew for every budget, and the page has one ranking for all of them; "
                         "leave it out",
                         p->name);
-    KVE_TRY(kve_trace_allows(t, p));
     return p->fits ? p->fits(p, &t->model.cfg.shape, kve_st_meta_get(&t->file, "model_sha256")) : KVE_OK;
 }
 

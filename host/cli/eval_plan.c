@@ -77,10 +77,15 @@ static kve_status print_costs(const plan *p, const kve_prompt *prompt)
     const kve_model *m = p->o->model;
     int64_t heads = (int64_t)m->cfg.shape.L * m->cfg.shape.Hkv;
     double mib = 1024.0 * 1024.0, rate;
+    size_t context = kve_kv_bytes(m, heads * (p->longest + p->longest_tail));
+    for (size_t i = 0; i < p->s->n_policies; i++)
+        if (p->s->policies[i]->needs & KVE_NEED_QUERIES) {
+            context += kve_context_queries_bytes(&m->cfg.shape, (int32_t)p->longest);
+            break;
+        }
     KVE_TRY(probe_speed(p, prompt, &rate));
     printf("memory  weights %.0f MiB; the longest context %.0f MiB; ranked caches and forks up to %.0f MiB\n",
-           (double)m->be->vt->bytes_in_use(m->be) / mib,
-           (double)kve_kv_bytes(m, heads * (p->longest + p->longest_tail)) / mib, (double)p->opt->fork_bytes / mib);
+           (double)m->be->vt->bytes_in_use(m->be) / mib, (double)context / mib, (double)p->opt->fork_bytes / mib);
     printf("time    a prefill runs at %.0f tokens/s here: %.0f s for all prefills; scoring and answers come on top\n",
            rate, (double)p->prefill_tokens / rate);
     return KVE_OK;

@@ -105,28 +105,47 @@ static void check_part(const world *w, int32_t from, int32_t to)
     kve_ids_free(&ids);
 }
 
-/* Evaluates a text of about `length` tokens; the part that the model's context has room for must be `part` long. */
+static kve_sample sample_of(const char *text)
+{
+    return (kve_sample){.id = "1",
+                        .task = "t",
+                        .context = text,
+                        .question = "",
+                        .answer_prefix = "",
+                        .max_new_tokens = 1,
+                        .references = g_references,
+                        .n_references = 1};
+}
+
+static void open_world(world *w, const kve_sample *s)
+{
+    *w = (world){0};
+    tiny_open(g_tiny[0], KVE_F32, 1, &w->f);
+    MUST(kve_tokenizer_create(kve_checkpoint_vocab(w->f.ck), &w->tk));
+    MUST(kve_chat_create(NULL, "plain", "", &w->chat));
+    MUST(kve_prompt_make(w->tk, &w->chat, s, true, &w->prompt));
+    w->n = (int32_t)w->prompt.context.len;
+}
+
+static void close_world(world *w)
+{
+    kve_prompt_free(&w->prompt);
+    kve_chat_free(&w->chat);
+    kve_tokenizer_free(w->tk);
+    fixture_close(&w->f);
+}
+
+/* The context is repeated in n_parts parts, as the room behind it allows. */
 static void check_text(const char *text, int32_t chunk, int32_t n_parts)
 {
-    world w = {0};
+    world w;
     kve_arena arena = {0};
     kve_evaluator *e = NULL;
     kve_record record;
     const kve_cell cell = {&g_spy, 5};
     const kve_eval_options opt = {.sink = 1, .recent = 1, .chunk = chunk, .fork_bytes = 1 << 24};
-    const kve_sample s = {.id = "1",
-                          .task = "t",
-                          .context = text,
-                          .question = "",
-                          .answer_prefix = "",
-                          .max_new_tokens = 1,
-                          .references = g_references,
-                          .n_references = 1};
-    tiny_open(g_tiny[0], KVE_F32, 1, &w.f);
-    MUST(kve_tokenizer_create(kve_checkpoint_vocab(w.f.ck), &w.tk));
-    MUST(kve_chat_create(NULL, "plain", "", &w.chat));
-    MUST(kve_prompt_make(w.tk, &w.chat, &s, true, &w.prompt));
-    w.n = (int32_t)w.prompt.context.len;
+    const kve_sample s = sample_of(text);
+    open_world(&w, &s);
     MUST(kve_evaluator_open(w.f.m, w.tk, &w.chat, &opt, &e));
     g_seen.n_layers = 0;
     MUST(kve_evaluate(e, &s, &cell, 1, &arena, &record));
@@ -142,10 +161,7 @@ static void check_text(const char *text, int32_t chunk, int32_t n_parts)
         check_part(&w, from, from + part < w.n ? from + part : w.n);
     kve_evaluator_close(e);
     kve_arena_free(&arena);
-    kve_prompt_free(&w.prompt);
-    kve_chat_free(&w.chat);
-    kve_tokenizer_free(w.tk);
-    fixture_close(&w.f);
+    close_world(&w);
 }
 
 static void test_one_part(void **state)
@@ -164,7 +180,7 @@ static void test_parts(void **state)
 /* No room behind the cache: the policy's cells fail and say why, the others do not. */
 static void test_no_room(void **state)
 {
-    world w = {0};
+    world w;
     kve_arena arena = {0};
     kve_evaluator *e = NULL;
     kve_record records[2];
@@ -175,17 +191,8 @@ static void test_no_room(void **state)
     for (int i = 0; i < 100; i++)
         text[i] = (char)('a' + i * 7 % 10);
     text[100] = '\0';
-    const kve_sample s = {.id = "1",
-                          .task = "t",
-                          .context = text,
-                          .question = "",
-                          .answer_prefix = "",
-                          .max_new_tokens = 1,
-                          .references = g_references,
-                          .n_references = 1};
-    tiny_open(g_tiny[0], KVE_F32, 1, &w.f);
-    MUST(kve_tokenizer_create(kve_checkpoint_vocab(w.f.ck), &w.tk));
-    MUST(kve_chat_create(NULL, "plain", "", &w.chat));
+    const kve_sample s = sample_of(text);
+    open_world(&w, &s);
     MUST(kve_evaluator_open(w.f.m, w.tk, &w.chat, &opt, &e));
     MUST(kve_evaluate(e, &s, cells, 2, &arena, records));
     assert_string_equal(records[0].status, "failed");
@@ -193,9 +200,7 @@ static void test_no_room(void **state)
     assert_string_equal(records[1].status, "ok");
     kve_evaluator_close(e);
     kve_arena_free(&arena);
-    kve_chat_free(&w.chat);
-    kve_tokenizer_free(w.tk);
-    fixture_close(&w.f);
+    close_world(&w);
 }
 
 static int free_seen(void **state)
