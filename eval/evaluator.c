@@ -56,6 +56,14 @@ static kve_status prefill(sample_run *r)
     return KVE_OK;
 }
 
+bool run_needs(const sample_run *r, unsigned needs)
+{
+    for (size_t i = 0; i < r->n_cells; i++)
+        if (!cell_keeps_all(r, &r->cells[i]) && (r->cells[i].policy->needs & needs))
+            return true;
+    return false;
+}
+
 /* For policies that turn keys and queries back. */
 static kve_status rope_tables(sample_run *r)
 {

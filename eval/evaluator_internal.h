@@ -41,8 +41,7 @@ typedef struct script {
 typedef struct ranking {
     int64_t score_us, rank_us, compact_us;
     const char *refused; /* why the policy cannot rank this sample, in the arena; its cells fail, the others go on */
-    int32_t *lengths;    /* [budgets of this sample][L Hkv], in the arena */
-    double *lost;        /* likewise, or NULL */
+    double *lost;        /* [budgets of this sample][L Hkv], in the arena, or NULL */
     double *sums;        /* [L Hkv], sum over b = 1 .. n - 1; NULL also where other budgets have another ranking */
 } ranking;
 
@@ -95,6 +94,9 @@ static inline bool cell_keeps_all(const sample_run *r, const kve_cell *c)
     return c->policy->keeps_all || c->budget >= r->n + (r->e->opt.evict_every ? tail_rows(r) : 0);
 }
 
+/* evaluator.c: whether a cell that evicts has a policy of these needs. */
+bool run_needs(const sample_run *r, unsigned needs);
+
 /* rolling.c: eviction while decoding, of a fork that has a cache of its own: rows in order of position. How many rows
  * it has room for; how many it begins with; these, by the ranking `order` (host [L][Hkv][n]); and one eviction from n
  * rows to the cell's budget, after n_before others. */
@@ -122,9 +124,6 @@ kve_status run_forks(sample_run *r, bool with_full);
  * replay. */
 kve_status replay_rows(sample_run *r, int32_t *rows);
 kve_status run_replay(sample_run *r);
-
-/* Whether a cell that evicts has a policy of these needs. */
-bool run_needs(const sample_run *r, unsigned needs);
 
 /* fill.c */
 kve_status fill_records(sample_run *r);

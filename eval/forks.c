@@ -373,7 +373,6 @@ static kve_status add_policy(sample_run *r, group *g, size_t first)
         out->score_us = made.score_us + (policy->needs & KVE_NEED_REPLAY ? r->replay_us : 0);
         out->rank_us = made.ranked.rank_us;
         out->compact_us = made.ranked.compact_us;
-        out->lengths = made.lengths;
     }
     if (st == KVE_OK && r->e->opt.reward)
         st = measure_reward(r, &made, policy->by_budget, out);

@@ -9,14 +9,6 @@
 
 enum { PART = 2048 };
 
-bool run_needs(const sample_run *r, unsigned needs)
-{
-    for (size_t i = 0; i < r->n_cells; i++)
-        if (!cell_keeps_all(r, &r->cells[i]) && (r->cells[i].policy->needs & needs))
-            return true;
-    return false;
-}
-
 static int32_t part_end(const sample_run *r, int32_t from)
 {
     return r->n - from < r->replay_part ? r->n : from + r->replay_part;
